@@ -157,7 +157,7 @@ def timed(run: PlannedRun, request: RunRequest, progress: Progress) -> Plan:
     # Of larger graphs in memory, one sweep is measured.
     settings = replace(settings, method="residual") if plan.method == "components" else settings
     # Stripes that share a device take their turns: they are measured as one.
-    measured = plan.as_one_stripe() if plan.shares_devices else plan
+    measured = plan.with_a_stripe_each() if plan.shares_devices else plan
     rates = measure_rates(
         store,
         measured,

@@ -91,17 +91,23 @@ class Plan:
         """Whether there are more stripes than devices."""
         return any(tiers.sharing > 1 for tiers in self.devices)
 
-    def as_one_stripe(self) -> Plan:
-        """Return the plan as if the stripes of its one device, and what stays of them, were one."""
-        tiers, first = self.devices, self.devices[0]
-        whole = replace(
-            first,
-            memory=sum(each.memory for each in tiers),
-            on_device=sum(each.on_device for each in tiers),
-            in_host=sum(each.in_host for each in tiers),
-            sharing=1,
-        )
-        return replace(self, stripes=((0, self.stats.tiles),), devices=(whole,))
+    def with_a_stripe_each(self) -> Plan:
+        """Return the plan as if the stripes that share a device, which are neighbours, were one."""
+        stripes: list[tuple[int, int]] = []
+        devices: list[DeviceTiers] = []
+        for (first, last), tiers in zip(self.stripes, self.devices, strict=True):
+            if devices and devices[-1].device == tiers.device:
+                stripes[-1] = stripes[-1][0], last
+                devices[-1] = replace(
+                    devices[-1],
+                    memory=devices[-1].memory + tiers.memory,
+                    on_device=devices[-1].on_device + tiers.on_device,
+                    in_host=devices[-1].in_host + tiers.in_host,
+                )
+            else:
+                stripes.append((first, last))
+                devices.append(replace(tiers, sharing=1))
+        return replace(self, stripes=tuple(stripes), devices=tuple(devices))
 
     def on_each_device(self) -> list[list[DeviceTiers]]:
         """What stays where, by device: of each of its stripes."""

@@ -378,7 +378,7 @@ def test_stripes_of_single_tiles_go_on_with_one_slot_as_one_stripe_does():
 @given(st.integers(0, 2**28), st.integers(BASE, BASE + 2**27), st.integers(1, 8), st.integers(1, 4))
 def test_stripes_of_one_device_as_one_have_what_they_have_together(given, memory, stripes, each):
     made = plan([given], memory, stripes=stripe_tiles(TILES, stripes), each=each)
-    whole = made.as_one_stripe()
+    whole = made.with_a_stripe_each()
     assert whole.stripes == ((0, made.stats.tiles),)
     assert whole.device is not None
     for name in ("memory", "on_device", "in_host"):
@@ -393,10 +393,20 @@ def test_stripes_of_one_device_as_one_have_what_they_have_together(given, memory
     assert forecast(rates, whole) == forecast(rates, made)
 
 
+def test_each_device_has_one_stripe_of_those_that_share_it():
+    made = plan([2**28, 2**27], BASE + 2**27, stripes=stripe_tiles(TILES, 6))
+    each = made.with_a_stripe_each()
+    assert each.stripes == ((0, made.stripes[2][1]), (made.stripes[3][0], made.stats.tiles))
+    assert [tiers.device for tiers in each.devices] == [0, 1]
+    assert [tiers.memory for tiers in each.devices] == [2**28 // 3 * 3, 2**27 // 3 * 3]
+    assert (each.cached_tiles, each.streamed_bytes) == (made.cached_tiles, made.streamed_bytes)
+    assert not each.shares_devices
+
+
 def test_a_promise_of_memory_is_that_of_all_stripes_of_a_device():
     layout, groups = in_groups(FACTS, tile_rows=ROWS, stripes=stripe_tiles(TILES, 4))
     request = plan_request(Settings(), memory=PLENTY, device_memory=(2**30,), promised=True)
     made = plan_on_devices(grouped_stats(FACTS, layout), layout, request, groups, all_resident=True)
-    whole = made.as_one_stripe().device
+    whole = made.with_a_stripe_each().device
     assert whole is not None
     assert whole.limit == made.devices[0].limit == 2**30
