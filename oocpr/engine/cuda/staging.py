@@ -169,7 +169,9 @@ class CudaTileStream:
         self._passing = [group for group in groups if group not in on_device]
         self._staying: dict[int, DeviceGroup] = {}
         self._pinned: dict[int, PinnedGroup] = {}
-        self._sent: dict[int, Event] = {}  # by the address of a pinned buffer, which is read until then
+        # By the address of a pinned buffer, which is read until then.
+        self._sent: dict[int, Event] = {}
+        sent = self._sent
         with device:
             self._arena, begins = self._room_for_all(sorted(on_device))
             self._slots: list[Slot] = []
@@ -188,7 +190,7 @@ class CudaTileStream:
             tile for group in groups if group in on_device or group in in_host for tile in layout.tiles(group)
         )
         examine = partial(
-            _examine, device, layout, self._group_of, self._arena, begins, in_host, self._pinned, self._sent,
+            _examine, device, layout, self._group_of, self._arena, begins, in_host, self._pinned, sent,
             Lock(), factor is not None,
         )  # fmt: skip
 
@@ -196,10 +198,9 @@ class CudaTileStream:
             return arrived if stays else examine(tile, arrived)
 
         def wait_for(buffer: NDArray[np.uint8]) -> None:
-            if event := self_sent.pop(buffer.ctypes.data, None):
+            if event := sent.pop(buffer.ctypes.data, None):
                 event.synchronize()
 
-        self_sent = self._sent
         self._host = TileStream(
             source, list(self._group_of), staying, buffers, readers, prepare, device.pinned, trace, direct,
             examine=examine, wait_for=wait_for, label=self._group_of.__getitem__,
@@ -212,9 +213,8 @@ class CudaTileStream:
         if not groups:
             return None, {}
         rooms = self._layout.room[groups]
-        return Room(self._device, int(rooms.sum())), dict(
-            zip(groups, (rooms.cumsum() - rooms).tolist(), strict=True)
-        )
+        begins = (rooms.cumsum() - rooms).tolist()
+        return Room(self._device, int(rooms.sum())), dict(zip(groups, begins, strict=True))
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles; returns before it is done, the first groups of the next pass under way."""
