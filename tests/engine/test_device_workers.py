@@ -20,11 +20,12 @@ from oocpr.engine.executors.dask import (
     assign_gpus,
     assign_workers,
 )
-from oocpr.engine.planning import asked_settings, plan_for_devices, plan_request, stats_of
+from oocpr.engine.planning import asked_settings, plan_request
 from oocpr.engine.run import rank_graph
 from oocpr.errors import LostError, UsageError
 
 from .digraphs import exact_ranks, random_digraph
+from .running import in_groups, plan_for_groups
 
 if TYPE_CHECKING:
     from oocpr.engine.tiles.source import RankedStore
@@ -72,27 +73,27 @@ def client() -> Iterator[Client]:
 
 
 def planned(store: GraphStore) -> tuple[Plan, RankedStore]:
+    # Processors stand for devices, and take tiles one by one.
+    tiles, stripes = in_groups(store, 1, 2)
     request = plan_request(SETTINGS, memory=2**33, device_memory=(2**33, 2**33))
-    plan, joined = plan_for_devices(store, stats_of(store), request, ())
-    assert plan.stats.tiles == 2 < store.tiles
-    return plan, joined
+    return plan_for_groups(store, tiles, request, stripes, all_resident=True), tiles
 
 
 @pytest.mark.long
 def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, client, monkeypatch):
     store = stored(GRAPH, 700)
-    plan, joined = planned(store)
+    plan, tiles = planned(store)
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
     seats = [DeviceAssignment(worker, "cpu", 1, {RESOURCE: 1}) for worker in workers]
     monkeypatch.setattr(engine_cluster, "assign_workers", lambda _: seats)
-    run = rank_graph(joined, plan, SETTINGS, path=store.path, client=client, backend="cuda:all", threads=1)
-    alone = rank_graph(joined, plan, SETTINGS, backend=("cpu", "cpu"), threads=1)
+    run = rank_graph(tiles, plan, SETTINGS, path=store.path, client=client, backend="cuda:all", threads=1)
+    alone = rank_graph(tiles, plan, SETTINGS, backend=("cpu", "cpu"), threads=1)
     assert np.array_equal(run.ranks, alone.ranks)
     assert [x.residual for x in run.history] == [x.residual for x in alone.history]
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound
     monkeypatch.setattr(engine_cluster, "assign_workers", lambda _: seats[:1])
     with pytest.raises(LostError, match="planned for 2 workers with devices and 1 are left"):
-        rank_graph(joined, plan, SETTINGS, path=store.path, client=client, backend="cuda")
+        rank_graph(tiles, plan, SETTINGS, path=store.path, client=client, backend="cuda")
 
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
