@@ -141,9 +141,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     sweep_islands(const TileEntry* tiles, u32 tile_count, const float* start, const u32* before, const u8* order,
                   const u32* selves, const u32* links, u32 turns, u64 offset, u64 rows, const Stored* stored,
-                  const Links* degree, double damping, double scale, int slot, Kept* steps, float* push,
-                  Stored* numbers, u64 node) {
+                  const Links* degree, const PassStep* pass, Kept* steps, float* push, Stored* numbers, u64 node) {
   __shared__ float sends[2][THREADS];
+  const double scale = pass->scale;
+  const int slot = pass->slot;
   const Island island(tiles, tile_count);
   const u32 number = order[THREADS * blockIdx.x + threadIdx.x];
   const u64 i = island.row + number;
@@ -151,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const u32 slice = SLICES * blockIdx.x + threadIdx.x / SLICE;
   const u32 from = before[slice], to = before[slice + 1];
   const Links out = there ? degree[offset + i] : Links(1);
-  const float base = there ? start[i] : 0, factor = float(damping) / short_divisor_of(out);
+  const float base = there ? start[i] : 0, factor = float(pass->damping) / short_divisor_of(out);
   const float gain = selves[slice] >> threadIdx.x % SLICE & 1 ? 1 / (1 - factor) : 1;
   float value = gain * base;
   for (u32 turn = 0; turn < turns; ++turn) {

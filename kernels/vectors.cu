@@ -134,14 +134,19 @@ __device__ __forceinline__ float inside_of(const TileEntry* tiles, const Piece& 
 
 // Makes the next push of a stripe's rows, stores it, and adds what was stored to the ranks.
 //
-//   kind              see Kind; steps[weighted slots] are subtracted from proposals, thetas times
 //   uniform, begin    what the run begins from; `uniform` where `begin` is null
-//   carry             what the first row was owed when the last pass ended, which wrote `carry_slot` (-1: none)
+//   pass              kind, scale, carry, and the steps that are subtracted from proposals, `coefficients` times
 //   partials          receive the sums of pushes of dangling rows, of pushes, and of the ranks
 extern "C" __global__ void __launch_bounds__(THREADS)
-    publish(u64 rows, int kind, double uniform, const double* begin, const Links* degree, double* ranks,
-            double* residual, float* push, Kept* changes, const Kept* steps, const double* thetas, u32 weighted,
-            double carry, int carry_slot, double scale, Stored* stored, double* partials, u64 stride) {
+    publish(u64 rows, double uniform, const double* begin, const Links* degree, double* ranks, double* residual,
+            float* push, Kept* changes, const Kept* steps, const PassStep* pass, const double* coefficients,
+            Stored* stored, double* partials, u64 stride) {
+  const int kind = pass->kind, carry_slot = pass->carry_slot;
+  const u32 mixed = pass->mixed;
+  const double carry = pass->carry, scale = pass->scale;
+  double thetas[MOST];
+#pragma unroll
+  for (int k = 0; k < SLOTS; ++k) thetas[k] = coefficients[k];
   double sums[3] = {0, 0, 0};
 #pragma unroll 1
   for (u64 row = u64(blockIdx.x) * ROWS + threadIdx.x; row < rows && row < (u64(blockIdx.x) + 1) * ROWS;
@@ -159,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const double rank_before = kind != RESTART ? ranks[row] : 0;
     Kept step[MOST];
 #pragma unroll
-    for (int k = 0; k < SLOTS; ++k) step[k] = weighted >> k & 1 ? steps[rows * k + row] : Kept(0);
+    for (int k = 0; k < SLOTS; ++k) step[k] = mixed >> k & 1 ? steps[rows * k + row] : Kept(0);
     double wanted, rank = rank_before;
     if (kind == START) {
       wanted = (begin ? begin[row] : uniform) - rank_before;
@@ -193,8 +198,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 //   offset, rows         where in the stripe the rows of the group begin, and rows of the stripe
 //   carries              push and proposal that the tiles before left to the group's first row; receives, as many places
 //                        behind as there are tiles, what the group leaves to the row behind it
-//   base, spread         a row is sent `base` times its teleport probability plus `spread`
-//   slot, live           slot of this pass (-1: none), and those whose scalar products are wanted, a bit each
+//   pass                 damping, base, spread, scale and slots
 //   start, sends         where `start` is null, the proposal is done; else it receives what rows have from outside the
 //                        tile, and `sends`, if not null, what they send along each link, and a zero behind the last row
 //   numbers, first       what rows gather, and the group's first row in the graph
@@ -204,12 +208,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     update(const TileEntry* tiles, u32 tile_count, const double* pushes, const float* proposals, const u32* filled,
            const u32* filled_before, u64 offset, u64 rows, double* carries, const Stored* stored, const Links* degree,
-           double uniform, const double* teleport, double damping, double base, double spread, double scale, int slot,
-           u32 live, double* residual, Kept* changes, Kept* steps, float* push, float* start, float* sends,
+           double uniform, const double* teleport, const PassStep* pass, double* residual, Kept* changes, Kept* steps, float* push, float* start, float* sends,
            Stored* numbers, u64 first, double* partials, u64 stride, u64 place) {
   const Piece piece(tiles, tile_count);
   const Filled segments = segments_of(piece.tile, piece.number, filled, filled_before);
   const u64 owned = piece.tile.owned();
+  const double damping = pass->damping, base = pass->base, spread = pass->spread, scale = pass->scale;
+  const int slot = pass->slot;
+  const u32 live = pass->live;
   double sums[1 + 2 * MOST] = {};
 #pragma unroll 1
   for (u64 i = piece.begin; piece.has(i, owned + 1); i += THREADS) {
@@ -276,8 +282,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     propose(const TileEntry* tiles, u32 tile_count, const float* start, const double* sums, const u32* filled,
             const u32* filled_before, int joined, u64 offset, u64 rows, const Stored* stored, const Links* degree,
-            double scale, int slot, Kept* steps, float* push, Stored* numbers, u64 first) {
+            const PassStep* pass, Kept* steps, float* push, Stored* numbers, u64 first) {
   const Piece piece(tiles, tile_count);
+  const double scale = pass->scale;
+  const int slot = pass->slot;
 #pragma unroll 1
   for (u64 i = piece.begin; piece.has(i, piece.tile.owned()); i += THREADS) {
     const u64 own = piece.tile.row + i, row = offset + own;
@@ -291,8 +299,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Largest magnitude per out-link of the vector that comes next, then of each live slot's step.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    find_peaks(u64 rows, const Links* degree, const double* residual, const float* push, const Kept* steps, u32 live,
-               double* partials, u64 stride) {
+    find_peaks(u64 rows, const Links* degree, const double* residual, const float* push, const Kept* steps,
+               const PassStep* pass, double* partials, u64 stride) {
+  const u32 live = pass->live;
   double peaks[1 + MOST] = {};
 #pragma unroll 1
   for (u64 row = u64(blockIdx.x) * ROWS + threadIdx.x; row < rows && row < (u64(blockIdx.x) + 1) * ROWS;
@@ -305,6 +314,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
   }
   join<Most>(peaks, partials, stride, blockIdx.x);
+}
+
+// Adds up the residual.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    add_residual(u64 rows, const double* residual, double* partials, u64 stride) {
+  double sum[1] = {0};
+#pragma unroll 1
+  for (u64 row = u64(blockIdx.x) * ROWS + threadIdx.x; row < rows && row < (u64(blockIdx.x) + 1) * ROWS;
+       row += THREADS) {
+    sum[0] += residual[row];
+  }
+  join<Add>(sum, partials, stride, blockIdx.x);
 }
 
 // Joins each vector of partials, one block of threads a vector: the first `added` ones are added up, of the others the
@@ -337,6 +358,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
+// Finds what the push of all rows, whose sums are in `totals`, has each row sent; one thread. Rounded after each
+// operation, as on a host.
+extern "C" __global__ void share_out(const double* totals, double nodes, PassStep* pass) {
+  const double spread = __dmul_rn(pass->damping, totals[0]);
+  pass->base = __dadd_rn(__dmul_rn(1 - pass->damping, totals[1]), pass->strongly ? spread : 0.0);
+  pass->spread = pass->strongly ? 0.0 : spread / nodes;
+}
+
 // Adds the residual to the ranks; ends a run.
 extern "C" __global__ void finish(u64 rows, double* ranks, const double* residual, double carry) {
   const u64 row = thread_number();
@@ -348,12 +377,13 @@ extern "C" __global__ void finish(u64 rows, double* ranks, const double* residua
 // start, sums, sends as in update.
 extern "C" __global__ void __launch_bounds__(THREADS)
     resend(const TileEntry* tiles, u32 tile_count, const float* start, const double* sums, const u32* filled,
-           const u32* filled_before, int joined, u64 offset, const Links* degree, double damping, float* sends) {
+           const u32* filled_before, int joined, u64 offset, const Links* degree, const PassStep* pass, float* sends) {
   const Piece piece(tiles, tile_count);
+  const float damping = float(pass->damping);
 #pragma unroll 1
   for (u64 i = piece.begin; piece.has(i, piece.tile.owned()); i += THREADS) {
     const u64 own = piece.tile.row + i;
     const float value = start[own] + inside_of(tiles, piece, i, joined, sums, filled, filled_before);
-    sends[own] = float(damping) / short_divisor_of(degree[offset + own]) * value;
+    sends[own] = damping / short_divisor_of(degree[offset + own]) * value;
   }
 }

@@ -90,6 +90,8 @@ class SweepStep:
     tile, the delivering one included. The pass is remembered in `slot`, -1 for nowhere; `live` are the slots
     whose scalar products are wanted, `slot` last if it is one of them. `scale` is the largest magnitude of
     ``bits8``, and `key` that of the marks added up in this pass, see `oocpr.engine.degree_check`; 0 for none.
+    `strongly` says whether dangling mass goes where teleports go, else to all nodes alike; a stripe that is
+    `alone` makes `base` and `uniform` of its own push, as `oocpr.engine.method.shared_out` does.
     """
 
     damping: float
@@ -100,6 +102,8 @@ class SweepStep:
     live: tuple[int, ...]
     scale: float
     key: int = 0
+    strongly: bool = True
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,13 @@ class HostBackend(Backend, Protocol):
         """Do the same for a tile with weights, which are multiplied by `factor`, a power of two."""
 
 
+class ResidentPass(Protocol):
+    """Passes of a stripe that exchanges nothing with others."""
+
+    def run(self, push: PushStep, step: SweepStep) -> tuple[PushSums, TileSums]:
+        """Push and sweep, `step` being `alone`; waits for all of it."""
+
+
 @runtime_checkable
 class Streams(Protocol):
     """A backend with a memory of its own, through which tiles pass."""
@@ -242,6 +253,14 @@ class Streams(Protocol):
         """Number of column partitions; tiles are swept once for each.
 
         Only for the last of them is `sweep_tile` what it is elsewhere; before, it keeps what a part brings.
+        """
+
+    def resident_pass(
+        self, state: Any, reads: Any, stream: Any, row_bounds: NDArray[np.int64]
+    ) -> ResidentPass:
+        """Take whole passes of a stripe that is the only one, all its groups in the backend's memory.
+
+        `row_bounds`: first row of each group, and the number of rows; int64.
         """
 
     def select_partition(self, reads: Any, number: int, *, bring: bool) -> None:

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.backend import MIXED, RESIDUAL, RESTART, START, PushStep, SweepStep
+from oocpr.engine.backend import MIXED, RESIDUAL, RESTART, START, PushStep, PushSums, SweepStep
 from oocpr.engine.number_formats import READS
 from oocpr.errors import DamagedError
 from oocpr.system import in_threads
 
 if TYPE_CHECKING:
-    from oocpr.engine.backend import PushSums
     from oocpr.engine.settings import Settings
 
 
@@ -155,29 +154,46 @@ def next_slot(state: State) -> int:
     return free[0] if free else state.memory.live[0]
 
 
+def shared_out(
+    damping: float, nodes: int, pushed: Sequence[PushSums], *, strongly: bool
+) -> tuple[float, float]:
+    """What a push has each row sent: so many times its teleport probability, and something that all rows get.
+
+    Examples
+    --------
+    >>> shared_out(0.5, 10, [PushSums(0.25, 0.5, 0.0), PushSums(0.25, 0.5, 0.0)], strongly=False)
+    (0.5, 0.025)
+    """
+    spread = damping * math.fsum(part.dangling for part in pushed)
+    base = (1 - damping) * math.fsum(part.mass for part in pushed)
+    return (base + spread, 0.0) if strongly else (base, spread / nodes)
+
+
 def sweep_step(
-    settings: Settings, state: State, nodes: int, pushed: Sequence[PushSums], key: int = 0
+    settings: Settings, state: State, nodes: int, pushed: Sequence[PushSums] | None, key: int = 0
 ) -> SweepStep:
     """How the next pass treats each tile, from what all stripes pushed (in stripe order).
 
-    The first pass of a run adds up marks, of that `key`; see `oocpr.engine.degree_check`.
+    There is one stripe, which is told before it has pushed, if `pushed` is None. The first pass of a run adds
+    up marks, of that `key`; see `oocpr.engine.degree_check`.
     """
-    c = settings.damping
-    dangling = math.fsum(part.dangling for part in pushed)
-    mass = math.fsum(part.mass for part in pushed)
-    spread = c * dangling
     strongly = settings.dangling == "strongly"
+    base, uniform = 0.0, 0.0
+    if pushed is not None:
+        base, uniform = shared_out(settings.damping, nodes, pushed, strongly=strongly)
     slot = next_slot(state)
     live = tuple(s for s in state.memory.live if s != slot)
     return SweepStep(
-        damping=c,
-        base=(1 - c) * mass + (spread if strongly else 0.0),
-        uniform=0.0 if strongly else spread / nodes,
+        damping=settings.damping,
+        base=base,
+        uniform=uniform,
         sweeps=settings.sweeps if settings.mixed else 1,
         slot=slot,
         live=(*live, slot) if slot >= 0 else (),
         scale=state.scale,
         key=0 if state.number else key,
+        strongly=strongly,
+        alone=pushed is None,
     )
 
 

@@ -36,7 +36,7 @@ from oocpr.plan.residency import RING_SLOTS, reading_threads, ring_slots
 from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
-    from oocpr.engine.backend import Backend, HostBackend, PushSums, SweepStep
+    from oocpr.engine.backend import Backend, HostBackend, PushSums, ResidentPass, SweepStep, TileSums
     from oocpr.engine.method import Claims, State, StripeSums
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore, WeightScale
@@ -288,6 +288,7 @@ class StripeGroup:
         self.after_read: Callable[[], None] | None = None
         """Called after each tile that was read for it has been computed or launched."""
         self._claims: list[Claims] = []
+        self._whole_pass: ResidentPass | None = None
         self.gather_vector = backend.allocate_reads(store.nodes, job.settings.reads, self.specs[0].proposals)
         trace = job.trace
         if trace is not None and isinstance(job.backend, tuple):
@@ -420,6 +421,27 @@ class StripeGroup:
                 runs.append(stream.run(partial(self._sweep_tile, swept, step, reading)))
         return partial(self._report, swept, step, runs, time.perf_counter() - begun)
 
+    @property
+    def takes_whole_passes(self) -> bool:
+        """Whether the next pass may be `run_pass`: nothing is exchanged with other stripes, nothing read."""
+        backend = self.backend
+        alone = len(self._job.plan.stripes) == 1 and isinstance(backend, Streams) and backend.slices == 1
+        return alone and self.all_resident
+
+    def run_pass(self, state: State) -> tuple[PushSums, SweepReport]:
+        """Push and sweep, which the backend takes as one."""
+        begun = time.perf_counter()
+        job, (spec,), (rows,), (claims,) = self._job, self.specs, self.states, self._claims
+        if self._whole_pass is None:
+            backend = cast("Streams", self.backend)
+            bounds = self._store.tile_rows
+            self._whole_pass = backend.resident_pass(rows, self.gather_vector, self.streams[0], bounds)
+        step = method.sweep_step(job.settings, state, self._store.nodes, None)
+        pushed, sums = self._whole_pass.run(method.push_step(job.settings, state, 0), step)
+        report = self._stripe_sums(spec, rows, claims, sums, step)
+        ended = time.perf_counter()
+        return pushed, SweepReport([report], PassTraffic(0, 0.0), ended - begun, ended)
+
     def _sweep_tile(
         self, swept: list[list[Any]], step: SweepStep, reading: bool, tile: int, prepared: Any
     ) -> None:
@@ -442,32 +464,34 @@ class StripeGroup:
         for spec, rows, claims, tiles in zip(self.specs, self.states, self._claims, swept, strict=True):
             if not tiles:  # a probe may sweep no tile of a stripe
                 continue
-            sums = self.backend.sums(rows, tiles, step)
-            first = self.backend.first_row(rows, step.live) if spec.rows else np.zeros(1 + len(step.live))
-            balance = method.Balance(claims, sums.marks, sums.residual) if step.key else None
-            reports.append(
-                method.StripeSums(
-                    rows=spec.rows,
-                    carry=step.damping * sums.carry[0],
-                    norm=sums.norm,
-                    with_change=sums.with_change,
-                    with_residual=sums.with_residual,
-                    peaks=sums.peaks,
-                    first=first,
-                    balance=balance,
-                )
-            )
+            reports.append(self._stripe_sums(spec, rows, claims, self.backend.sums(rows, tiles, step), step))
         return SweepReport(reports, PassTraffic.of(runs), launched, time.perf_counter())
+
+    def _stripe_sums(
+        self, spec: StripeSpec, rows: Any, claims: Claims, sums: TileSums, step: SweepStep
+    ) -> StripeSums:
+        return method.StripeSums(
+            rows=spec.rows,
+            carry=step.damping * sums.carry[0],
+            norm=sums.norm,
+            with_change=sums.with_change,
+            with_residual=sums.with_residual,
+            peaks=sums.peaks,
+            first=self.backend.first_row(rows, step.live) if spec.rows else np.zeros(1 + len(step.live)),
+            balance=method.Balance(claims, sums.marks, sums.residual) if step.key else None,
+        )
 
     def finish(self, state: State) -> Iterator[NDArray[np.float64]]:
         """Sum of p and r of each stripe's rows; what is left of a stripe is freed before the next one."""
         self.close_streams()
+        self._whole_pass = None
         for stripe in self.stripes:
             yield self.backend.finish(self.states.pop(0), state.carries[stripe])
 
     def close(self) -> None:
         """End what the streams of tiles are still doing, and free tiles and rows."""
         self.close_streams()
+        self._whole_pass = None
         self.states.clear()
 
     def close_streams(self) -> None:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from oocpr.engine import method
 from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda import backend as cuda
+from oocpr.engine.cuda.resident_pass import ResidentPass
 from oocpr.engine.cuda.spmv import SpMV
 from oocpr.engine.cuda.vectors import DeviceGatherVector, RowState
 from oocpr.engine.settings import Settings
@@ -36,7 +37,7 @@ from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, sweeps_for
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.backend import CudaBackend
-    from oocpr.engine.tiles.stream import Tiles
+    from oocpr.engine.cuda.staging import CudaTileStream
     from oocpr.plan.tile_groups import GroupLayout
 
 VECTORS = ("make_push", "load", "update", "end_local_sweep")
@@ -119,28 +120,21 @@ class Stripe(NamedTuple):
     group_rows: NDArray[np.int64]
     backend: CudaBackend
     state: Any
-    stream: Tiles
+    stream: CudaTileStream
 
-    def run_pass(self, settings: Settings, state: method.State, reads: Any) -> method.State:
+    def passes(self, reads: Any, *, recorded: bool) -> ResidentPass:
+        """Passes of a run."""
+        return ResidentPass(self.backend, self.state, reads, self.stream, self.group_rows, recorded=recorded)
+
+    def run_pass(self, settings: Settings, state: method.State, passes: ResidentPass) -> method.State:
         """One pass, as :mod:`oocpr.engine.stripe` does it; the state after it."""
-        stored, sums = self.backend.make_push(self.state, method.push_step(settings, state, 0))
-        pushed = sums()
-        self.backend.load(reads, 0, stored)
-        step = method.sweep_step(settings, state, self.spec.nodes, [pushed])
-        swept: list[Any] = []
-
-        def compute(group: int, prepared: Any) -> None:
-            rows = (int(self.group_rows[group]), int(self.group_rows[group + 1]))
-            before = swept[-1] if swept else None
-            swept.append(self.backend.sweep_tile(self.state, reads, prepared, rows, step, before))
-
-        self.stream.run(compute)
-        told = self.backend.sums(self.state, swept, step)
-        sums_of_all = method.StripeSums(
+        step = method.sweep_step(settings, state, self.spec.nodes, None)
+        pushed, told = passes.run(method.push_step(settings, state, 0), step)
+        sums = method.StripeSums(
             self.spec.rows, step.damping * told.carry[0], told.norm, told.with_change, told.with_residual,
             told.peaks, self.backend.first_row(self.state, step.live),
         )  # fmt: skip
-        return method.end_pass(state, step, [pushed], [sums_of_all])
+        return method.end_pass(state, step, [pushed], [sums])
 
 
 class OnDevice:
@@ -175,13 +169,14 @@ class OnDevice:
                 array.fill(0)
             yield Stripe(spec, self.layout.group_rows, self.backend, rows, self.stream), reads
 
-    def rank(self, settings: Settings, stripe: Stripe, reads: Any) -> Ranked:
-        """One run, as :mod:`oocpr.engine.run` does it."""
+    def rank(self, settings: Settings, stripe: Stripe, reads: Any, *, recorded: bool = True) -> Ranked:
+        """One run, as :mod:`oocpr.engine.run` does it; its parts are launched one by one if not `recorded`."""
         cp.cuda.Device().synchronize()
         begun = perf_counter()
+        passes = stripe.passes(reads, recorded=recorded)
         state = method.begin(settings, 1, 1 / self.nodes)
         while state.number < settings.pass_limit:
-            state = stripe.run_pass(settings, state, reads)
+            state = stripe.run_pass(settings, state, passes)
             if settings.satisfied(state.residuals[-1]):
                 break
         seconds = perf_counter() - begun
@@ -343,7 +338,7 @@ class Bench:
         error = float(cp.abs(runs[0].ranks - exact).sum())
         seconds = float(np.median([run.seconds for run in runs]))
         with Parts() as parts:
-            whole = there.rank(settings, *next(stripes))
+            whole = there.rank(settings, *next(stripes), recorded=False)
         passes = len(whole.residuals)
         parted = parts.seconds()
         products, vectors = parted.get("product", 0.0), sum(parted.get(part, 0.0) for part in VECTORS)

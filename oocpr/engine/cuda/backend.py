@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from oocpr.engine.cuda.communication import Communicator
 from oocpr.engine.cuda.device import THREADS, download, grid
 from oocpr.engine.cuda.group import TEAMS, raise_faults, teams
+from oocpr.engine.cuda.resident_pass import ResidentPass
 from oocpr.engine.cuda.spmv import READ_STRUCTS, Gather, SegmentSums, SpMV, enough_hubs, launch_config
 from oocpr.engine.cuda.staging import CudaTileStream
 from oocpr.engine.cuda.vectors import (
@@ -133,12 +134,17 @@ class CudaBackend:
         """See Backend."""
 
         def sums() -> PushSums:
-            with self._device, self._lock:
-                return state.push_sums()
+            self._bring_report(state)
+            return state.push_sums()
 
         with self._device, self._lock:
             state.make_push(step)
             return state.stored[: state.spec.rows], sums
+
+    @property
+    def device(self) -> Device:
+        """Where everything is."""
+        return self._device
 
     def select_partition(self, reads: DeviceGatherVector, number: int, *, bring: bool) -> None:
         """See Streams."""
@@ -251,6 +257,8 @@ class CudaBackend:
             sums, local = self._sums, self._local
             gather = Gather(spec.reads, reads.paired, reads.paired and spec.rows < spec.nodes)
             part = reads if isinstance(reads, PartitionedGatherVector) else None
+            if before is None:
+                state.begin_sweep(step)
             window = (spec.row_begin, begin) if part is None else part.window
             balanced = self._kernel == "balanced"
             if balanced:
@@ -274,7 +282,7 @@ class CudaBackend:
             # Diagonal blocks know which rows have edges, not their weights.
             diagonal = inside and tile.checked and enough and not state.weighted
             room = (local.start if inside else None, local.sends if inside and not diagonal else None)
-            state.update(sums, tile, swept, step, reads, room, every=not balanced)
+            state.update(sums, tile, swept, reads, room, every=not balanced)
             if diagonal:
                 blocks = tile.made.get("diagonal blocks")
                 if blocks is None:
@@ -286,9 +294,7 @@ class CudaBackend:
                         # As in `allocate`: what finding took is as large as a group.
                         self._device.limit(None)
                 turns = DIAGONAL_SWEEPS * (step.sweeps - 1)
-                sweep_diagonal_blocks(
-                    self._device, tile, blocks, local.start, state, swept, step, reads, turns
-                )
+                sweep_diagonal_blocks(self._device, tile, blocks, local.start, state, swept, reads, turns)
             elif inside:
                 self._sweep_inside(state, reads, tile, swept, step, whole=whole)
         return swept
@@ -333,12 +339,23 @@ class CudaBackend:
             # The first two segments of weights, with 20 bits of the mantissa: as much as proposals need.
             product(there, local.sends, state.spec.nodes, window, sums, self._faults, weight_parts=2)
             numbers = reads if turn == turns - 1 else None
-            state.end_local_sweep(sums, there, rows, step, local, numbers, whole=whole)
+            state.end_local_sweep(sums, there, rows, local, numbers, whole=whole)
 
     def sums(self, state: RowState, swept: Sequence[GroupRows], step: SweepStep) -> TileSums:
         """See Backend."""
+        self.add_up(state, swept[-1], step)
+        self._bring_report(state)
+        return self.tile_sums(state, step)
+
+    def add_up(self, state: RowState, last: GroupRows, step: SweepStep) -> None:
+        """Have the sums of a stripe's tiles added up, `last` being the last of its groups."""
         with self._device, self._lock:
-            sums, faults = state.tile_sums(swept[-1], step, self._faults)
+            state.add_up(last, step, self._faults)
+
+    def tile_sums(self, state: RowState, step: SweepStep) -> TileSums:
+        """Sums of a stripe's tiles, once their report has been brought; raises DamagedError for faults."""
+        with self._device, self._lock:
+            sums, faults = state.tile_sums(step)
             if faults:
                 self._faults[:] = 0
                 raise_faults(faults)
@@ -346,6 +363,22 @@ class CudaBackend:
                 there.hubs = enough_hubs(int(download(hub_edges)[0]), there.sizes.edges)
             self._counted.clear()
         return sums
+
+    def _bring_report(self, state: RowState) -> None:
+        with self._device, self._lock:
+            state.bring_report()
+            self._device.synchronize()
+
+    def resident_pass(
+        self,
+        state: RowState,
+        reads: DeviceGatherVector,
+        stream: CudaTileStream,
+        row_bounds: NDArray[np.int64],
+    ) -> ResidentPass:
+        """See Streams."""
+        recorded = self._kernel == "balanced" and not stream.traced
+        return ResidentPass(self, state, reads, stream, row_bounds, recorded=recorded)
 
     def first_row(self, state: RowState, live: tuple[int, ...]) -> NDArray[np.float64]:  # noqa: ARG002
         """See Backend."""
@@ -443,7 +476,6 @@ def sweep_diagonal_blocks(
     start: Any,
     state: RowState,
     rows: GroupRows,
-    step: SweepStep,
     numbers: DeviceGatherVector,
     turns: int,
 ) -> None:
@@ -460,8 +492,7 @@ def sweep_diagonal_blocks(
         (THREADS,),
         (
             *there.table, start, blocks.before, blocks.order, blocks.selves, blocks.edges, np.uint32(turns),
-            np.uint64(rows.offset), np.uint64(state.spec.rows), state.stored, state.degree,
-            np.float64(step.damping), np.float64(step.scale), np.int32(step.slot), state.steps, state.push,
-            numbers.array, np.uint64(rows.first),
+            np.uint64(rows.offset), np.uint64(state.spec.rows), state.stored, state.degree, state.step.there,
+            state.steps, state.push, numbers.array, np.uint64(rows.first),
         ),
     )  # fmt: skip

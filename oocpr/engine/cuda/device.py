@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib.resources import files
 from types import ModuleType
@@ -190,6 +190,33 @@ class Device:
             array.data.ptr, values.ctypes.data, values.nbytes, runtime.memcpyHostToDevice, stream.ptr
         )
         return self._recorded(stream)
+
+    def send(self, there: Any, here: Any) -> None:
+        """Copy between an array of the device and pinned memory, to the first, behind what was launched.
+
+        Memory of the host that is read must not change, and what is written is not there, before the device
+        has been waited for.
+        """
+        runtime = self.xp.cuda.runtime
+        runtime.memcpyAsync(
+            address_of(there), address_of(here), here.nbytes, runtime.memcpyDefault,
+            self.xp.cuda.get_current_stream().ptr,
+        )  # fmt: skip
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Record what `work` launches; returns what launches all of it at once, as often as it is called.
+
+        It is the same memory each time, and nothing is waited for.
+        """
+        stream = self.xp.cuda.Stream(non_blocking=True)
+        with self, stream:
+            stream.begin_capture()
+            try:
+                work()
+            finally:
+                graph = stream.end_capture()
+        launch: Callable[[], None] = graph.launch
+        return launch
 
     def copy_from(self, array: Any, values: Any) -> None:
         """Copy numbers of another device, or of the host, to an array of this one, behind what was launched.

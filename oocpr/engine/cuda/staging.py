@@ -242,6 +242,11 @@ class CudaTileStream:
         """See Tiles."""
         return self._host.all_resident
 
+    @property
+    def traced(self) -> bool:
+        """Whether moments of the device are noted."""
+        return self._trace is not None
+
     def close(self) -> None:
         """See Tiles; waits until nothing is under way to the memory that is freed."""
         self._device.synchronize()

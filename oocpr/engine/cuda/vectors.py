@@ -8,6 +8,7 @@ carries whole lines; only what rows gather, a few bytes a node, is read in no or
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from oocpr.engine.backend import PushSums, TileSums
 from oocpr.engine.cpu.numbers import divisors
-from oocpr.engine.cuda.device import THREADS, download, grid, to_device, upload
+from oocpr.engine.cuda.device import THREADS, grid, to_device
 from oocpr.engine.cuda.spmv import GATHER_PADDING, READ_STRUCTS
 from oocpr.engine.number_formats import READS
 from oocpr.plan.device_memory import STAGED_NUMBERS
@@ -28,6 +29,18 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.group import DeviceGroup
     from oocpr.engine.cuda.spmv import SegmentSums, Window
 
+
+STEP = np.dtype(
+    [
+        *((name, "<f8") for name in ("damping", "base", "spread", "scale", "carry")),
+        *((name, "<i4") for name in ("kind", "slot", "carry_slot")),
+        *((name, "<u4") for name in ("mixed", "live", "strongly")),
+    ]
+)
+"""What kernels are told of a pass: ``PassStep`` of kernels/rows.cuh."""
+
+PUSH, TILES, PEAKS, RESIDUAL = range(4)
+"""What sums are of, in the order of the report."""
 
 FIRST, NEXT, LAST = (np.int32(turn) for turn in range(3))
 """Which of the partitions it is, as `keep_sums` takes it."""
@@ -164,6 +177,45 @@ class PartitionedGatherVector(DeviceGatherVector):
         self._pushed = None
 
 
+class StepMemory:
+    """What kernels are told of a pass: written in pinned memory, and sent behind what was launched.
+
+    It may be written again once the pass has been waited for.
+    """
+
+    def __init__(self, device: Device, slots: int) -> None:
+        self._device = device
+        self._pinned = device.pinned(STEP.itemsize + 8 * max(1, slots))
+        self._pinned[:] = 0
+        self._step = self._pinned[: STEP.itemsize].view(STEP)[0]
+        self._coefficients = self._pinned[STEP.itemsize :].view(np.float64)
+        self._there = device.xp.zeros(self._pinned.size, np.uint8)
+        self.there = self._there[: STEP.itemsize]
+        self.coefficients = self._there[STEP.itemsize :].view(np.float64)
+
+    def set_push(self, step: PushStep) -> None:
+        """Write how the push is made."""
+        mixed = 0
+        for slot, coefficient in step.mixing_coefficients:
+            self._coefficients[slot] = coefficient
+            mixed |= 1 << slot
+        there = self._step
+        there["kind"], there["mixed"], there["scale"] = step.kind, mixed, step.scale
+        there["carry"], there["carry_slot"] = step.carry, step.carry_slot
+
+    def set_sweep(self, step: SweepStep) -> None:
+        """Write how the pass treats each row; `base` and `uniform` only if they are known."""
+        there = self._step
+        there["damping"], there["scale"], there["slot"] = step.damping, step.scale, step.slot
+        there["live"], there["strongly"] = sum(1 << slot for slot in step.live), step.strongly
+        if not step.alone:
+            there["base"], there["spread"] = step.base, step.uniform
+
+    def send(self) -> None:
+        """Have what is launched from now on see what was written."""
+        self._device.send(self._there, self._pinned)
+
+
 class RowState:
     """Rows of a stripe, in arrays of the device or, if `in_host`, of the host, and the kernels for them.
 
@@ -225,8 +277,7 @@ class RowState:
         # Last push and zeros behind it; in memory of the host if rows gather partitions of it.
         self.stored = zeros(rows + GATHER_PADDING, READS[spec.reads].dtype, partitioned)[0]
         self._slots = max(1, spec.slots)
-        # Coefficients of the steps that the next push subtracts.
-        self._thetas = xp.zeros(self._slots)
+        self.step = StepMemory(device, spec.slots)
         # Shape (tiles + 1, 2): what each tile leaves to the row that the next one owns; zeros first.
         self._carries = xp.zeros((tiles + 1, 2))
         # Sums of blocks of rows, and of all rows.
@@ -235,7 +286,13 @@ class RowState:
         places = max(1, -(-rows // THREAD_BLOCK_ROWS) + 2 * tiles)
         self._partials = xp.zeros((self._sums + self._peaks, places))
         self._stride = np.uint64(places)
-        self._totals = xp.zeros(self._sums + self._peaks + 4 + self._slots)
+        # Sums of the push and of the tiles, peaks, and sum of the residual, a few numbers as they are behind
+        # each; on the device, and as they were when brought.
+        each = 4 + self._slots
+        self._places = tuple(accumulate((0, 3 + each, self._sums + each, self._peaks + each, 1 + each)))
+        self._totals = xp.zeros(self._places[-1])
+        self._report = device.pinned(self._totals.nbytes).view(np.float64)
+        self._report[:] = 0
         # In memory of the host: what the partitions before have brought to the segments of each tile.
         self.partition_sums: Any = zeros(rows + tiles, mapped=True)[0] if partitioned else None
         # Residual of the first row after a pass, and its change in each slot; of the host.
@@ -248,39 +305,44 @@ class RowState:
     def make_push(self, step: PushStep) -> None:
         """Make the next push."""
         spec = self.spec
+        self.step.set_push(step)
         if spec.rows == 0:
             return
-        mixed = 0
-        if step.mixing_coefficients:
-            thetas = np.zeros(self._slots)
-            for slot, theta in step.mixing_coefficients:
-                thetas[slot] = theta
-                mixed |= 1 << slot
-            upload(self._thetas, thetas)
+        self.step.send()
         blocks = -(-spec.rows // THREAD_BLOCK_ROWS)
         self._kernel("publish")(
             (blocks,),
             (THREADS,),
             (
-                np.uint64(spec.rows), np.int32(step.kind), np.float64(1 / spec.nodes),
+                np.uint64(spec.rows), np.float64(1 / spec.nodes),
                 self.teleport if self.start is None else self.start, self.degree,
-                self.ranks, self.residual, self.push, self.changes, self.steps, self._thetas,
-                np.uint32(mixed), np.float64(step.carry), np.int32(step.carry_slot),
-                np.float64(step.scale), self.stored, self._partials, self._stride,
+                self.ranks, self.residual, self.push, self.changes, self.steps, self.step.there,
+                self.step.coefficients, self.stored, self._partials, self._stride,
             ),
         )  # fmt: skip
-        self._total(3, 3, blocks)
+        self._total(PUSH, 3, 3, blocks)
 
     def push_sums(self) -> PushSums:
-        """Sums of the push that has just been made; waits for them."""
-        return PushSums(*download(self._totals)[:3].tolist()) if self.spec.rows else PushSums(0.0, 0.0, 0.0)
+        """Sums of the push, as they were when the report was brought."""
+        return PushSums(*self._report[:3].tolist())
+
+    def bring_report(self) -> None:
+        """Have all sums brought, behind what was launched; whoever waits for the device has them."""
+        self._device.send(self._report, self._totals)
+
+    def begin_sweep(self, step: SweepStep) -> None:
+        """Have what is launched from now on treat rows as a pass does."""
+        self.step.set_sweep(step)
+        self.step.send()
+        if step.alone:
+            arguments = (self._totals, np.float64(self.spec.nodes), self.step.there)
+            self._kernel("share_out")((1,), (1,), arguments)
 
     def update(
         self,
         sums: SegmentSums,
         group: DeviceGroup,
         rows: GroupRows,
-        step: SweepStep,
         numbers: DeviceGatherVector,
         room: tuple[Any, Any],
         *,
@@ -293,17 +355,14 @@ class RowState:
         `every`: whether empty segments have sums as well.
         """
         spec = self.spec
-        live = sum(1 << slot for slot in step.live)
         self._kernel("update")(
             (rows.blocks,),
             (THREADS,),
             (
                 *group.table, sums.pushes, sums.proposals, *self._filled(group, every),
                 np.uint64(rows.offset), np.uint64(spec.rows), self._carries[rows.number :], self.stored,
-                self.degree, np.float64(1 / spec.nodes), self.teleport, np.float64(step.damping),
-                np.float64(step.base), np.float64(step.uniform), np.float64(step.scale),
-                np.int32(step.slot), np.uint32(live),
-                self.residual, self.changes, self.steps, self.push, *room, numbers.array,
+                self.degree, np.float64(1 / spec.nodes), self.teleport, self.step.there, self.residual,
+                self.changes, self.steps, self.push, *room, numbers.array,
                 np.uint64(rows.first), self._partials, self._stride, np.uint64(rows.place),
             ),
         )  # fmt: skip
@@ -313,7 +372,6 @@ class RowState:
         sums: SegmentSums,
         group: DeviceGroup,
         rows: GroupRows,
-        step: SweepStep,
         local: LocalWorkspace,
         numbers: DeviceGatherVector | None,
         *,
@@ -330,11 +388,11 @@ class RowState:
             np.uint64(rows.offset),
         )  # fmt: skip
         if numbers is None:
-            rest: tuple[Any, ...] = (self.degree, np.float64(step.damping), local.sends)
+            rest: tuple[Any, ...] = (self.degree, self.step.there, local.sends)
         else:
             rest = (
-                np.uint64(self.spec.rows), self.stored, self.degree, np.float64(step.scale),
-                np.int32(step.slot), self.steps, self.push, numbers.array, np.uint64(rows.first),
+                np.uint64(self.spec.rows), self.stored, self.degree, self.step.there, self.steps, self.push,
+                numbers.array, np.uint64(rows.first),
             )  # fmt: skip
         name = "resend" if numbers is None else "propose"
         self._kernel(name)((rows.blocks,), (THREADS,), (*delivered, *rest))
@@ -343,35 +401,39 @@ class RowState:
     def _filled(group: DeviceGroup, every: bool) -> tuple[Any, Any]:
         return (None, None) if every else (group.arrays.filled, group.arrays.filled_before)
 
-    def tile_sums(self, last: GroupRows, step: SweepStep, faults: Any) -> tuple[TileSums, int]:
-        """Sums of the stripe's tiles, `last` being the last of them, and their faults; waits for both."""
-        spec, live = self.spec, list(step.live)
-        sums, peaks = self._sums, self._peaks
-        self._total(sums, sums, last.place + last.blocks, last.number + last.tiles, faults)
-        report = download(self._totals)
-        rest = report[sums:]
-        carry, proposed, found = (float(x) for x in rest[:3])
-        self.first_row = np.array([rest[3], *rest[4:][live]])
-        added = report[:sums].copy()
-        high = np.zeros(1 + len(live))
+    def add_up(self, last: GroupRows, step: SweepStep, faults: Any) -> None:
+        """Add up what the tiles of the stripe have left, `last` being the last of them."""
+        spec, sums, peaks = self.spec, self._sums, self._peaks
+        self._total(TILES, sums, sums, last.place + last.blocks, last.number + last.tiles, faults)
+        blocks = -(-spec.rows // THREAD_BLOCK_ROWS)
+        if step.key and spec.rows:
+            arguments = (np.uint64(spec.rows), self.residual, self._partials, self._stride)
+            self._kernel("add_residual")((blocks,), (THREADS,), arguments)
+            self._total(RESIDUAL, 1, 1, blocks)
         if peaks and spec.rows:
-            blocks = -(-spec.rows // THREAD_BLOCK_ROWS)
-            mask = np.uint32(sum(1 << slot for slot in live))
             self._kernel("find_peaks")(
                 (blocks,),
                 (THREADS,),
                 (
-                    np.uint64(spec.rows), self.degree, self.residual, self.push, self.steps, mask,
+                    np.uint64(spec.rows), self.degree, self.residual, self.push, self.steps, self.step.there,
                     self._partials, self._stride,
                 ),
             )  # fmt: skip
-            self._total(peaks, 0, blocks)
-            largest = download(self._totals)
-            high = np.array([largest[0], *largest[1:][live]])
-        residual = float(self._device.xp.sum(self.residual)) if step.key else 0.0
+            self._total(PEAKS, peaks, 0, blocks)
+
+    def tile_sums(self, step: SweepStep) -> tuple[TileSums, int]:
+        """Sums of the stripe's tiles and their faults, as they were when the report was brought."""
+        live = list(step.live)
+        tiles, peaks, residual = (self._report[place:].copy() for place in self._places[1:4])
+        added, rest = tiles[: self._sums], tiles[self._sums :]
+        carry, proposed, found = (float(x) for x in rest[:3])
+        self.first_row = np.array([rest[3], *rest[4:][live]])
+        high = np.zeros(1 + len(live))
+        if self._peaks:
+            high = np.array([peaks[0], *peaks[1:][live]])
         return TileSums(
             (carry, proposed), float(added[0]), added[1:][live], added[1 + self._slots :][live], high,
-            residual=residual,
+            residual=float(residual[0]) if step.key else 0.0,
         ), int(found)  # fmt: skip
 
     def finish(self, carry: float) -> NDArray[np.float64]:
@@ -386,13 +448,15 @@ class RowState:
         self._device.synchronize()
         return self._ranks_here
 
-    def _total(self, vectors: int, added: int, count: int, carry: int = 0, faults: Any = None) -> None:
+    def _total(
+        self, place: int, vectors: int, added: int, count: int, carry: int = 0, faults: Any = None
+    ) -> None:
         self._kernel("total_up")(
             (vectors + 1,),
             (THREADS,),
             (
                 self._partials, self._stride, np.uint64(count), np.uint32(vectors), np.uint32(added),
                 self._carries, np.uint32(carry), faults, np.uint64(self.spec.rows), self.residual,
-                self.changes, self._totals,
+                self.changes, self._totals[self._places[place] :],
             ),
         )  # fmt: skip

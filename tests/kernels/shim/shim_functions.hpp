@@ -73,6 +73,9 @@ inline unsigned __float_as_uint(float value) { return unsigned(shim::bits_of(val
 inline double __longlong_as_double(long long bits) { return shim::from_bits<double>(uint64_t(bits)); }
 inline long long __double_as_longlong(double value) { return (long long)(shim::bits_of(value)); }
 
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __popcll(unsigned long long bits) { return __builtin_popcountll(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }

@@ -1,0 +1,92 @@
+"""A pass of a stripe that exchanges nothing with others, all its groups on the device: launched as one.
+
+The host says how the pass is made, launches all of it, and waits once. All but the first such passes are a
+CUDA graph: what is launched is recorded once and then launched as one, so that no Python is between kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from oocpr.engine.backend import PushStep, PushSums, SweepStep, TileSums
+    from oocpr.engine.cuda.backend import CudaBackend
+    from oocpr.engine.cuda.staging import CudaTileStream
+    from oocpr.engine.cuda.vectors import DeviceGatherVector, RowState
+
+UNRECORDED = 1
+"""Passes before one is recorded, in which is made what is kept of a group."""
+
+
+class ResidentPass:
+    """Passes of such a stripe, one after the other.
+
+    Parameters
+    ----------
+    row_bounds
+        First row of each group of the graph, and the number of rows behind; int64.
+    recorded
+        Whether passes may be recorded: none takes memory.
+    """
+
+    def __init__(
+        self,
+        backend: CudaBackend,
+        state: RowState,
+        reads: DeviceGatherVector,
+        stream: CudaTileStream,
+        row_bounds: NDArray[np.int64],
+        *,
+        recorded: bool,
+    ) -> None:
+        self._backend, self._state, self._reads = backend, state, reads
+        self._stream, self._row_bounds = stream, row_bounds
+        self._recorded = recorded
+        self._done = 0
+        self._graph: Callable[[], None] | None = None
+        self._graph_of: Any = None
+
+    def run(self, push: PushStep, step: SweepStep) -> tuple[PushSums, TileSums]:
+        """Push and sweep; `step` is `alone`, and waits for all of it.
+
+        Raises DamagedError for a tile whose bytes are not what was written.
+        """
+        backend, state = self._backend, self._state
+        launch = partial(self._launch, push, step)
+        # Everything else that a pass is made with is in the memory of the step.
+        kernels = step.sweeps
+        if not self._recorded or self._done < UNRECORDED:
+            launch()
+        else:
+            state.step.set_push(push)
+            state.step.set_sweep(step)
+            if self._graph is None or self._graph_of != kernels:
+                self._graph, self._graph_of = backend.device.record(launch), kernels
+            with backend.device:
+                self._graph()
+        backend.device.synchronize()
+        self._done += 1
+        return state.push_sums(), backend.tile_sums(state, step)
+
+    def _launch(self, push: PushStep, step: SweepStep) -> None:
+        backend, state, reads = self._backend, self._state, self._reads
+        stored, _ = backend.make_push(state, push)
+        backend.load(reads, 0, stored)
+        last = None
+
+        def sweep(group: int, there: Any) -> None:
+            nonlocal last
+            rows = int(self._row_bounds[group]), int(self._row_bounds[group + 1])
+            last = backend.sweep_tile(state, reads, there, rows, step, last)
+
+        self._stream.run(sweep)
+        assert last is not None, "a stripe that is alone has a group"
+        backend.add_up(state, last, step)
+        with backend.device:
+            state.bring_report()
