@@ -170,7 +170,7 @@ class OnDevice:
             yield Stripe(spec, self.layout.group_rows, self.backend, rows, self.stream), reads
 
     def rank(self, settings: Settings, stripe: Stripe, reads: Any, *, recorded: bool = True) -> Ranked:
-        """One run, as :mod:`oocpr.engine.run` does it; its parts are launched one by one if not `recorded`."""
+        """One run, as :mod:`oocpr.engine.run` does it; without CUDA graphs if not `recorded`."""
         cp.cuda.Device().synchronize()
         begun = perf_counter()
         passes = stripe.passes(reads, recorded=recorded)
