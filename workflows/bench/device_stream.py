@@ -130,12 +130,12 @@ class Streamed:
         rows = self.backend.allocate(spec, self.degree, None)
         reads = self.backend.allocate_reads(self.nodes, settings.reads, spec.proposals)
         stripe = Stripe(spec, self.layout.group_rows, self.backend, rows, self.stream)
-        passes = stripe.passes(reads, recorded=False)
+        whole = stripe.passes(reads, recorded=False)
         state = method.begin(settings, 1, 1 / self.nodes)
         seconds = []
         while state.number < (passes or settings.pass_limit):
             begun = perf_counter()
-            state = stripe.run_pass(settings, state, passes)
+            state = stripe.run_pass(settings, state, whole)
             seconds.append(perf_counter() - begun)
             if passes is None and settings.satisfied(state.residuals[-1]):
                 break
