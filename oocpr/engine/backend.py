@@ -258,7 +258,7 @@ class Streams(Protocol):
     def resident_pass(
         self, state: Any, reads: Any, stream: Any, row_bounds: NDArray[np.int64]
     ) -> ResidentPass:
-        """Take whole passes of a stripe that is the only one, all its groups in the backend's memory.
+        """Take whole passes of a stripe that is the only one, its groups there or in memory of the host.
 
         `row_bounds`: first row of each group, and the number of rows; int64.
         """

@@ -148,7 +148,8 @@ def test_sweeps(device: Device, reads: str, paired: bool, turns: int, tile_edges
     there = placed(device, *of)
     rows = GroupRows(0, len(of), FIRST, owned, offset, 0, there.sizes.places)
     blocks = find_diagonal_blocks(device, there, FIRST, nodes)
-    sweep_diagonal_blocks(device, there, blocks, device.xp.asarray(start), state, rows, step, numbers, turns)
+    state.begin_sweep(step)
+    sweep_diagonal_blocks(device, there, blocks, device.xp.asarray(start), state, rows, numbers, turns)
     device.synchronize()
 
     links = inside(of, owned)

@@ -285,7 +285,7 @@ class LateMark:
 
     def synchronize(self) -> None:
         """See Event."""
-        self._device.send(self.sent)
+        self._device.send_queued(self.sent)
 
 
 class LateDevice(HostDevice):
@@ -306,7 +306,7 @@ class LateDevice(HostDevice):
             self.sends.append((array.ctypes.data, self._after))
             return LateMark(self, len(self._queue), self.computed)
 
-    def send(self, count: int) -> None:
+    def send_queued(self, count: int) -> None:
         """Send the first so many, from memory as it is now."""
         with self._lock:
             for array, values in self._queue[self._sent : count]:
@@ -320,7 +320,7 @@ class LateDevice(HostDevice):
 
     def wait_for(self, mark: LateMark) -> None:  # type: ignore[override]
         """See Device."""
-        self.send(mark.sent)
+        self.send_queued(mark.sent)
 
     def copy_stream_wait(self, mark: LateMark) -> None:  # type: ignore[override]
         """See Device."""

@@ -367,7 +367,8 @@ class CudaBackend:
     def _bring_report(self, state: RowState) -> None:
         with self._device, self._lock:
             state.bring_report()
-            self._device.synchronize()
+            # Not for what is sent meanwhile for the next pass.
+            self._device.record_event().synchronize()
 
     def resident_pass(
         self,
@@ -377,7 +378,7 @@ class CudaBackend:
         row_bounds: NDArray[np.int64],
     ) -> ResidentPass:
         """See Streams."""
-        recorded = self._kernel == "balanced" and not stream.traced
+        recorded = self._kernel == "balanced" and stream.recordable
         return ResidentPass(self, state, reads, stream, row_bounds, recorded=recorded)
 
     def first_row(self, state: RowState, live: tuple[int, ...]) -> NDArray[np.float64]:  # noqa: ARG002

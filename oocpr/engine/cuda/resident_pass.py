@@ -1,7 +1,8 @@
-"""A pass of a stripe that exchanges nothing with others, all its groups on the device: launched as one.
+"""A pass of a stripe that exchanges nothing with others and reads nothing: launched as one.
 
-The host says how the pass is made, launches all of it, and waits once. All but the first such passes are a
-CUDA graph: what is launched is recorded once and then launched as one, so that no Python is between kernels.
+The host says how the pass is made, launches all of it, and waits once. If all groups stay on the device, all
+but the first such passes are a CUDA graph: what is launched is recorded once and then launched as one, so
+that no Python is between kernels.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class ResidentPass:
                 self._graph, self._graph_of = backend.device.record(launch), kernels
             with backend.device:
                 self._graph()
-        backend.device.synchronize()
+        with backend.device:
+            # Not for what is sent meanwhile for the next pass.
+            backend.device.record_event().synchronize()
         self._done += 1
         return state.push_sums(), backend.tile_sums(state, step)
 

@@ -243,9 +243,9 @@ class CudaTileStream:
         return self._host.all_resident
 
     @property
-    def traced(self) -> bool:
-        """Whether moments of the device are noted."""
-        return self._trace is not None
+    def recordable(self) -> bool:
+        """Whether all later passes are alike: all groups stay on the device, and no moments are noted."""
+        return self._trace is None and not self._passing
 
     def close(self) -> None:
         """See Tiles; waits until nothing is under way to the memory that is freed."""

@@ -12,6 +12,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
@@ -54,6 +55,18 @@ class HostError(Exception):
     """A kernel does not compile, got arguments that it does not take, or waits for ever."""
 
 
+_RECORDED = threading.local()
+"""What a thread records, if it does: ``work``, a list of functions."""
+
+
+def _run_or_record(work: Callable[[], None]) -> None:
+    recorded: list[Callable[[], None]] | None = getattr(_RECORDED, "work", None)
+    if recorded is None:
+        work()
+    else:
+        recorded.append(work)
+
+
 class HostKernel:
     """One kernel; called as CuPy's are."""
 
@@ -75,6 +88,12 @@ class HostKernel:
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], *, shared_mem: int = 0
+    ) -> None:
+        """Run the kernel to its end, or later if the thread records what it launches; see `run`."""
+        _run_or_record(partial(self.run, grid, block, args, shared_mem))
+
+    def run(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int
     ) -> None:
         """Run the kernel to its end.
 
@@ -275,11 +294,22 @@ class HostDevice:
 
     def send(self, there: Any, here: Any) -> None:
         """See Device."""
-        there[...] = here
+        _run_or_record(partial(np.copyto, there, here))
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """See Device; what it does is done again."""
-        return work
+        """See Device."""
+        recorded: list[Callable[[], None]] = []
+        _RECORDED.work = recorded
+        try:
+            work()
+        finally:
+            _RECORDED.work = None
+
+        def launch() -> None:
+            for each in recorded:
+                each()
+
+        return launch
 
     def copy_from(self, array: Any, values: Any) -> None:
         """See Device."""
