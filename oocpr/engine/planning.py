@@ -326,7 +326,9 @@ def plan_for_devices(
         resident = streamed = stripe_tiles(stats.tiles, stripes)
     else:
         resident = weighted_stripes(resident_weights(store.tile_rows, stats.tile_edges), len(given))
-        streamed = resident if sizes is None else weighted_stripes(sizes, len(given))
+        streamed = resident
+        if sizes is not None and not request.reproducible:
+            streamed = weighted_stripes(sizes, len(given))
 
     def planned(size: GroupSize) -> Planned:
         bounds, parts = group_bounds(
@@ -347,7 +349,8 @@ def plan_for_devices(
     edges = STREAMED_EDGES if len(devices) == 1 else SHARED_EDGES
     wanted = list(group_sizes(stats, edges, alone=alone))
     if request.reproducible:
-        wanted = [size for size in wanted if size.all_resident]
+        # Partitions of what is gathered bring a row its sums in parts.
+        wanted = [size for size in wanted if not size.partitioned]
     return _fastest(wanted, planned)
 
 

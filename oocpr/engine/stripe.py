@@ -31,7 +31,6 @@ from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.engine.tiles.stream import PassTraffic, TileStream
 from oocpr.engine.trace import COMPUTE
 from oocpr.errors import UsageError
-from oocpr.plan.forecast import SMALL_EDGES
 from oocpr.plan.residency import RING_SLOTS, reading_threads, ring_slots
 from oocpr.system import usable_cores
 
@@ -188,7 +187,7 @@ def make_backend(
         # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
         pairs=tiers is not None and tiers.pairs,
         rows_in_host=tiers is not None and tiers.rows_in_host,
-        diagonal_blocks_from=SMALL_EDGES + 1,
+        inside="blocks" if tiers is None else tiers.inside,
         thresholds=thresholds,
         limit=None if tiers is None else tiers.limit,
         slices=1 if tiers is None else tiers.partitions,

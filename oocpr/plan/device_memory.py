@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.memory import READ_BYTES
@@ -143,6 +143,11 @@ def history_bytes(rows: int, mixing: int) -> int:
     return rows * 4 * mixing
 
 
+Inside = Literal["tiles", "blocks", "stripe"]
+"""What rows are swept in again after a push was delivered, along the edges that stay there: stored tiles;
+diagonal blocks, if the group stays on the device; or all of a stripe, which is one group."""
+
+
 @dataclass(frozen=True)
 class DeviceTiers:
     """What stays where in a stripe of a run on a device."""
@@ -163,6 +168,7 @@ class DeviceTiers:
     device: int = 0  # its number among the devices of the run
     sharing: int = 1  # stripes that share it
     readers: int = 2  # threads that read tiles for it
+    inside: Inside = "tiles"  # what rows are swept in, where they are swept more than once
 
     @property
     def limit(self) -> int | None:

@@ -169,9 +169,9 @@ class Quiet(CudaBackend):
 WAYS = {
     "no proposals": lambda device: Quiet(device),
     "proposals inside tiles only": lambda device: CudaBackend(device, pairs=False),
-    "islands": lambda device: CudaBackend(device, diagonal_blocks_from=0),
-    "islands, proposals inside tiles only": lambda device: CudaBackend(
-        device, pairs=False, diagonal_blocks_from=0
+    "diagonal blocks": lambda device: CudaBackend(device, inside="blocks"),
+    "diagonal blocks, proposals inside tiles only": lambda device: CudaBackend(
+        device, pairs=False, inside="blocks"
     ),
 }
 

@@ -95,6 +95,7 @@ def planned(path: str, settings: Settings, device: str, given: int, **how: Any) 
         memory="1GiB",
         personalized="personalization" in how,
         started="start" in how,
+        reproducible="reproducible" in how,
         device=device,
         device_memory=given,
     ).plan
@@ -218,13 +219,27 @@ def test_a_run_fits_into_what_its_plan_says(
 
 
 @pytest.mark.long
+@WEIGHTED
+def test_a_reproducible_run_has_the_same_bits_within_any_budget(
+    machine: Machine, stores: dict[str, str], graph: str
+) -> None:
+    path = stores[graph]
+    budgets = least_budgets(path, reproducible=True)
+    assert len(budgets) > 4
+    found = [
+        oocpr.pagerank(path, device="cuda", device_memory=budget, reproducible=True, max_passes=4)
+        for budget in (*budgets, None)
+    ]
+    assert {ranks.run.passes for ranks in found if ranks.run is not None} == {4}
+    assert len({ranks.to_numpy().tobytes() for ranks in found}) == 1
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_diagonal_blocks_fit_into_what_their_plan_says(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, several: bool
 ) -> None:
     # Only large tiles have diagonal blocks, and neighbours are what is linked inside them.
-    for place in ("oocpr.engine.stripe", "oocpr.plan.device_plan"):
-        monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
+    monkeypatch.setattr(import_module("oocpr.plan.device_plan"), "SMALL_EDGES", 1000)
     sizes = import_module("oocpr.plan.tile_groups")
     monkeypatch.setattr(sizes, "GROUP_EDGES", (36_000, 18_000) if several else (1,))
     for module in (sizes, import_module("oocpr.engine.planning")):

@@ -28,6 +28,7 @@ from .conftest import RUNS
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.method import Solution
+    from oocpr.plan.device_memory import Inside
     from oocpr.store.graph import GraphStore
 
 ALL = 10**6
@@ -76,12 +77,10 @@ WAYS = st.builds(
 )
 
 
-def run(device: Device, store: GraphStore, way: Way, sweeps: int, blocks_from: float, **how: Any) -> Solution:
+def run(device: Device, store: GraphStore, way: Way, sweeps: int, inside: Inside, **how: Any) -> Solution:
     """Rank a graph one way; rows read nothing of what groups before propose."""
     chosen = Settings(max_passes=4, **how)
-    # A group that is all is swept as a whole, so there are two of them at least if anything is swept.
-    each = way.each if sweeps == 1 or blocks_from == 0 else min(way.each, -(-store.tiles // 2))
-    plan, tiles = plan_grouped(store, chosen, each=max(1, each), sweeps=sweeps, stripes=1)
+    plan, tiles = plan_grouped(store, chosen, each=way.each, sweeps=sweeps, stripes=1)
     (tiers,) = plan.devices
     groups = plan.stats.tiles
     on_device, in_host = {
@@ -90,7 +89,7 @@ def run(device: Device, store: GraphStore, way: Way, sweeps: int, blocks_from: f
     tiers = replace(tiers, on_device=on_device, in_host=in_host, slots=way.slots)
     plan = replace(plan, devices=(tiers,), cached_tiles=on_device + in_host)
     assert (plan.sweeps, plan.proposals) == (sweeps, sweeps > 1)
-    backend = CudaBackend(device, pairs=False, diagonal_blocks_from=blocks_from)
+    backend = CudaBackend(device, pairs=False, inside=inside)
     return rank_graph(tiles, plan, chosen, backend=backend)
 
 
@@ -104,12 +103,12 @@ def same_bits(ours: Solution, theirs: Solution) -> bool:
 @RUNS
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
-    ("method", "sweeps", "blocks_from"),
-    [("residual", 1, np.inf), ("mixed", 1, np.inf), ("mixed", 3, np.inf), ("mixed", 3, 0)],
+    ("method", "sweeps", "inside"),
+    [("residual", 1, "tiles"), ("mixed", 1, "tiles"), ("mixed", 3, "tiles"), ("mixed", 3, "blocks")],
     ids=["residual", "mixed", "swept by tiles", "swept in diagonal blocks"],
 )
 def test_groups_of_any_size_change_no_bit(
-    device: Device, method: str, sweeps: int, blocks_from: float, weighted: bool
+    device: Device, method: str, sweeps: int, inside: Inside, weighted: bool
 ) -> None:
     @settings(max_examples=6)
     @given(
@@ -119,14 +118,14 @@ def test_groups_of_any_size_change_no_bit(
         ways=st.lists(WAYS, min_size=3, max_size=4, unique=True),
     )
     def check(graph: Digraph, tile_edges: int, reads: str, ways: list[Way]) -> None:
-        if blocks_from == 0 and not weighted:
+        if inside == "blocks" and not weighted:
             # What does not stay is swept tile by tile.
             ways = [way._replace(place="device") for way in ways]
         how = {"method": method, "reads": reads}
         with stored(graph, tile_edges, weighted=weighted) as store:
-            plain = run(device, store, Way(1), sweeps, blocks_from, **how)
+            plain = run(device, store, Way(1), sweeps, inside, **how)
             for way in ways:
-                found = run(device, store, way, sweeps, blocks_from, **how)
+                found = run(device, store, way, sweeps, inside, **how)
                 assert same_bits(found, plain), way
 
     check()
@@ -150,8 +149,8 @@ def test_all_sizes_of_groups_of_a_graph_of_hubs(
         # Some tiles own no row, and the last one is of odd size.
         assert tile_edges == 4096 or (np.diff(store.tile_rows) == 0).any()
         assert store.edges % tile_edges % 1024
-        plain = run(device, store, Way(1), 1, np.inf, method=method)
+        plain = run(device, store, Way(1), 1, "tiles", method=method)
         for each in (1, 2, 7, ALL):
             for place in ("device", "store"):
-                found = run(device, store, Way(each, place), 1, np.inf, method=method)
+                found = run(device, store, Way(each, place), 1, "tiles", method=method)
                 assert same_bits(found, plain), (each, place)

@@ -33,8 +33,7 @@ def machine(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> PooledMachine
     made = PooledMachine(shim_folder)
     for place in ("oocpr.engine.stripe", "oocpr.engine.cuda.device"):
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
-    for place in ("oocpr.engine.stripe", "oocpr.plan.device_plan"):
-        monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
+    monkeypatch.setattr(import_module("oocpr.plan.device_plan"), "SMALL_EDGES", 1000)
     monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
     sizes, planning = (import_module(f"oocpr.{name}") for name in ("plan.tile_groups", "engine.planning"))
     monkeypatch.setattr(sizes, "GROUP_EDGES", (2**18, 2**16))

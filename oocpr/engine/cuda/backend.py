@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.cuda.group import DeviceGroup
     from oocpr.engine.tiles.stream import TileBytes
+    from oocpr.plan.device_memory import Inside
     from oocpr.plan.tile_groups import GroupLayout
 
 LOCAL_SWEEPS = 2
@@ -55,8 +55,7 @@ class CudaBackend:
     `kernel`: a name of :data:`oocpr.engine.cuda.baselines.KERNELS`: what delivers pushes to rows.
     `pairs`: whether rows also gather the proposals of groups before theirs, at twice the bytes.
     `rows_in_host`: whether what a row has is kept in memory of the host, which kernels reach by the link.
-    `diagonal_blocks_from`: edges from which on a group that stays is swept in diagonal blocks, if they have
-        no weights; a smaller one that is all of its stripe is swept as a whole, others tile by tile.
+    `inside`: what rows are swept in; see `oocpr.plan.device_memory.Inside`.
     `thresholds`: how kernel ``binned`` divides rows; None for the default.
     `limit`: most bytes of the device that may be taken until the backend is closed; None for no limit.
     `slices`: partitions of what rows gather, which are on the device one after the other; several only
@@ -72,7 +71,7 @@ class CudaBackend:
         *,
         pairs: bool = True,
         rows_in_host: bool = False,
-        diagonal_blocks_from: float = inf,
+        inside: Inside = "tiles",
         thresholds: BinThresholds | None = None,
         limit: int | None = None,
         slices: int = 1,
@@ -86,7 +85,7 @@ class CudaBackend:
         self._kernel = kernel
         self._pairs = pairs
         self._rows_in_host = rows_in_host
-        self._diagonal_blocks_from = diagonal_blocks_from
+        self._inside = inside
         self._thresholds = thresholds
         self._lock = Lock()
         # Blocks of edges, segments that are not empty, all segments, and rows of the largest group.
@@ -210,7 +209,6 @@ class CudaBackend:
             self._largest = [max(pair) for pair in zip(self._largest, wanted, strict=True)]
 
         def keep(there: DeviceGroup) -> None:
-            there.alone = len(groups) == 1
             with self._lock:
                 self._check(there, nodes)
 
@@ -277,10 +275,9 @@ class CudaBackend:
                 part.carry_sums(state, sums, tile, swept)
                 if not part.last:
                     return swept
-            enough = sizes.edges >= self._diagonal_blocks_from
-            whole = tile.alone and not enough
-            # Diagonal blocks know which rows have edges, not their weights.
-            diagonal = inside and tile.checked and enough and not state.weighted
+            whole = self._inside == "stripe"
+            # Diagonal blocks are found in what stays, and know nothing of weights.
+            diagonal = inside and self._inside == "blocks" and tile.checked and not state.weighted
             room = (local.start if inside else None, local.sends if inside and not diagonal else None)
             state.update(sums, tile, swept, reads, room, every=not balanced)
             if diagonal:

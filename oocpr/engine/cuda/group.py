@@ -173,7 +173,6 @@ class DeviceGroup:
     # whether enough of them are among the first nodes for these to be kept near; known once a checked group
     # has been swept
     hubs: bool = False
-    alone: bool = False  # whether it is all of its stripe
     made: dict[str, Any] = field(default_factory=dict)  # by the backend, while the group stays
 
     @property
