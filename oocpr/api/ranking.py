@@ -206,8 +206,8 @@ def pagerank(
         Not for a client.
     reproducible
         Whether the graph and the settings alone fix the plan: the same method, stripes, mixing and sweeps,
-        and so the same bits of the ranks, for any memory that holds it and any number of threads. Otherwise
-        less memory may mean more passes, and ranks that differ within the bound.
+        and so the same bits of the ranks, for any memory, of devices too, that holds it and any number of
+        threads. Otherwise less memory may mean more passes, and ranks that differ within the bound.
     progress
         True to see on standard error what is measured, and each pass; or an `oocpr.progress.Progress`; None
         for silence.

@@ -165,8 +165,9 @@ RUN_MEMORY = option("--memory SIZE", "Most memory of the process.", implied="wha
 REPRODUCIBLE = flag(
     "--reproducible",
     "Fix method, stripes, mixing and sweeps by the graph and the settings alone: the same "
-    "bits of the ranks for any --memory that holds them and any number of threads, else "
-    "exit code 4. Otherwise less memory may mean more passes, and other last bits.",
+    "bits of the ranks for any --memory and --device-memory that hold them and any number "
+    "of threads, else exit code 4. Otherwise less memory may mean more passes, and other "
+    "last bits.",
 )
 CLUSTER = [
     option(

@@ -392,7 +392,7 @@ def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.floa
     >>> as_distribution(np.array([3.0, 1.0, -1e-17]), 1e-10).tolist()
     [0.75, 0.25, 0.0]
     """
-    total = float(ranks.sum())
+    total = sum(in_threads(lambda lo, hi: float(ranks[lo:hi].sum()), ranks.size))
     if math.isfinite(total) and total != 0:
 
         def scale(lo: int, hi: int) -> tuple[float, float]:
