@@ -15,6 +15,7 @@ PROGRAMS = {
     "runs": ("device_rank", "whole runs, all groups on the device: time by parts, error, same bits"),
     "streamed": ("device_stream", "groups streamed from pinned memory, beside the link alone"),
     "several": ("device_several", "the same on all devices at once, beside all links together"),
+    "store": ("device_store", "a graph of these written as a store"),
     "start": ("device_start", "whole runs of stored graphs in new processes, by parts, beside rates alone"),
     "budgets": ("device_budgets", "a stored graph within less and less of a device's memory"),
     "tune": ("device_tune", "the best launch constants of the products"),
