@@ -290,12 +290,12 @@ def _mixing_coefficients(memory: Memory, projections: NDArray[np.float64]) -> tu
     if not memory.live:
         return ()
     index = list(memory.live)
-    gram = memory.gram[np.ix_(index, index)]
-    size = np.sqrt(np.diag(gram))
-    if not np.all(size > 0):
+    gram = memory.gram.take(index, 0).take(index, 1)
+    size = np.sqrt(gram.diagonal())
+    if not size.min() > 0:
         return ()
     # Scaled to ones on the diagonal, so that the cut-off does not depend on how far the run has come.
-    scaled = gram / np.outer(size, size)
+    scaled = gram / (size[:, None] * size)
     theta = np.linalg.lstsq(scaled, projections / size, rcond=1e-12)[0] / size
     return tuple((slot, float(weight)) for slot, weight in zip(memory.live, theta, strict=True))
 
