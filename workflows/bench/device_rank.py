@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 from oocpr.engine import method
 from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda import backend as cuda
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.device import open_device
 from oocpr.engine.cuda.resident_pass import ResidentPass
 from oocpr.engine.cuda.spmv import SpMV
 from oocpr.engine.cuda.vectors import DeviceGatherVector, RowState
@@ -36,7 +38,6 @@ from oocpr.engine.stripe import make_backend
 from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, sweeps_for
 
 if TYPE_CHECKING:
-    from oocpr.engine.cuda.backend import CudaBackend
     from oocpr.engine.cuda.staging import CudaTileStream
     from oocpr.plan.tile_groups import GroupLayout
 
@@ -285,14 +286,14 @@ class Bench:
     ) -> None:
         """Everything that is measured on one graph; settings without sweeps get those of a plan."""
         name = graph.name
+        small = graph.edges <= SMALL_EDGES
         there = OnDevice(
-            self.backend,
+            CudaBackend(open_device("cuda"), inside="stripe") if small else self.backend,
             graph,
             tile_edges=options.tile_edges,
             group_edges=options.group_edges,
             threads=options.threads,
         )
-        small = there.groups == 1 and graph.edges <= SMALL_EDGES
         planned = sweeps_for(there.local_share, on_device=True, small=small)
         facts = {
             "nodes": there.nodes,
