@@ -25,7 +25,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from numba import config, njit
+from numba.core.caching import FunctionCache
 from numba.core.event import Listener, install_listener
+from numba.core.runtime.nrt import rtsys
 
 from oocpr.progress import Reporter
 
@@ -40,9 +42,37 @@ BORROWING: dict[str, Any] = {"_nrt": False}
 nanoseconds for each array of a tuple at each call."""
 
 
-def entry(**options: Any) -> Any:
-    """Compile a function that Python calls, without the GIL; `options` are more for ``numba.njit``."""
-    return _compiled(_CACHED | options)
+class _Cache(FunctionCache):
+    """Numba's cache of a function, from which one is loaded without what only compiling needs.
+
+    Numba fetches its typing rules and code generators before each load, SciPy's linear algebra with them:
+    a quarter of a second for each process, and a function that is compiled fetches them by itself.
+    """
+
+    def __init__(self, function: Any) -> None:
+        given = getattr(config, "CACHE_DIR", "")
+        own = os.environ.get("OOCPR_CACHE_DIR")
+        folder = given or (f"{own}/compiled" if own else "")
+        setattr(config, "CACHE_DIR", folder)  # noqa: B010 - numba's settings carry no types
+        try:
+            super().__init__(function)
+        finally:
+            setattr(config, "CACHE_DIR", given)  # noqa: B010
+        numbered = self._cache_file._data_name
+        setattr(self._cache_file, "_data_name", lambda _: numbered(randbits(64)))  # noqa: B010
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load the version of a signature; None if it is not compiled yet."""
+        rtsys.initialize(target_context)
+        return self._load_overload(sig, target_context)
+
+
+def entry(signature: Any = None, **options: Any) -> Any:
+    """Compile a function that Python calls, without the GIL; `options` are more for ``numba.njit``.
+
+    It is compiled for the arguments of each call or, at once, for those of a signature alone.
+    """
+    return _compiled(_CACHED | options, signature)
 
 
 def inner(**options: Any) -> Any:
@@ -50,24 +80,17 @@ def inner(**options: Any) -> Any:
     return _compiled(_CACHED | _UNWRAPPED | options)
 
 
-def _compiled(options: dict[str, Any]) -> Any:
+def _compiled(options: dict[str, Any], signature: Any = None) -> Any:
     def decorate(function: Any) -> Any:
-        given = getattr(config, "CACHE_DIR", "")
-        own = os.environ.get("OOCPR_CACHE_DIR")
-        folder = given or (f"{own}/compiled" if own else "")
-        setattr(config, "CACHE_DIR", folder)  # noqa: B010 - numba's settings carry no types
-        try:
-            dispatcher = njit(**options)(function)
-        except RuntimeError:
-            # So numba says that it can write nowhere.
-            dispatcher = njit(**options | {"cache": False})(function)
-        finally:
-            setattr(config, "CACHE_DIR", given)  # noqa: B010
-        # A function that is not cached has no files, and with NUMBA_DISABLE_JIT it is a plain one.
-        files = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-        if files is not None:
-            numbered = files._data_name
-            files._data_name = lambda _: numbered(randbits(64))
+        dispatcher = njit(**options | {"cache": False})(function)
+        # With NUMBA_DISABLE_JIT it is a plain function.
+        if options["cache"] and dispatcher is not function:
+            # Numba says by a RuntimeError that it can write nowhere.
+            with contextlib.suppress(RuntimeError):
+                dispatcher._cache = _Cache(function)
+        if signature is not None and dispatcher is not function:
+            dispatcher.compile(signature)
+            dispatcher.disable_compile()
         return dispatcher
 
     return decorate

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +63,6 @@ def test_what_one_process_compiles_another_loads(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_compiled_functions_go_where_they_can(tmp_path):
-    import os
-    import subprocess
-    import sys
-
     module = tmp_path / "readonly" / "doubled.py"
     module.parent.mkdir()
     module.write_text(
@@ -86,3 +85,28 @@ def test_compiled_functions_go_where_they_can(tmp_path):
         )
         assert (done.stdout, done.stderr) == ("42\n", "")
     assert list(kept.rglob("*.nbc"))
+
+
+PROGRAM = """
+import sys
+import numba, numpy as np
+from halves import half
+
+assert half(3.0) == 1.5
+print(sum(half.stats.cache_misses.values()), "numba.np.arraymath" in sys.modules)
+
+@numba.njit
+def quarter(values):
+    return half(half(np.sort(values)[0]))
+
+print(quarter(np.array([5.0, 4.0])), half(5), "numba.np.arraymath" in sys.modules)
+"""
+
+
+def test_what_is_loaded_brings_no_compiler_and_is_called_by_what_is_compiled_next(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    (tmp_path / "halves.py").write_text(SOURCE)
+    for first in ("1 True", "0 False"):
+        done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+        assert (done.stdout, done.stderr) == (f"{first}\n1.0 2.5 True\n", "")

@@ -74,13 +74,12 @@ def plan(
     >>> plan(as_graph((np.array([0, 1]), np.array([1, 0])))).fits
     True
     """
-    from oocpr.engine.cuda.baselines import parse_kernel
     from oocpr.engine.planning import RunRequest, asked_settings, plan_loaded, timed
     from oocpr.engine.stripe import chosen_device
     from oocpr.result.names import names_of
 
     progress = as_progress(progress)
-    parse_kernel(kernel)
+    check_kernel(kernel)
     if reproducible:
         check_reproducible(device, None)
     # What a run imports is part of the process that it begins with, so a plan counts it as well.
@@ -231,8 +230,7 @@ def pagerank(
     >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
     (0, True, True)
     """
-    from oocpr.engine.cuda.baselines import parse_kernel
-    from oocpr.engine.executors.dask import assign_workers, names_workers_devices
+    from oocpr.engine.cuda.device import begin_contexts, named_devices
     from oocpr.engine.planning import RunRequest, asked_settings, given_memory, plan_loaded, timed
     from oocpr.engine.run import rank_graph
     from oocpr.engine.stripe import chosen_device
@@ -244,7 +242,7 @@ def pagerank(
     from oocpr.store.atomic import check_writable
 
     progress = as_progress(progress)
-    parse_kernel(kernel)
+    check_kernel(kernel)
     # Settings come first: what cannot be is refused before a source is imported.
     settings = asked_settings(
         method, reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
@@ -256,6 +254,8 @@ def pagerank(
     if client is None:
         device = chosen_device(device, kernel)
     check_used(method, device, stripes=stripes, io=io, kernel=None if client else kernel)
+    if client is None:
+        begin_contexts(named_devices(device))
     if trace is not None:
         if client is not None or method == "components":
             raise UsageError(
@@ -272,6 +272,7 @@ def pagerank(
     limits: list[int] = []
     present = 0
     if client is not None:
+        from oocpr.engine.executors.dask import assign_workers, names_workers_devices
         from oocpr.engine.executors.dask_client import worker_count, worker_limits
 
         if names_workers_devices(device):
@@ -427,6 +428,14 @@ def verify(
     return replace(outcome, identity=store.identity, ranks_identity=found.identity)
 
 
+def check_kernel(kernel: str | None) -> None:
+    """Refuse a kernel that is not known."""
+    if kernel is not None:
+        from oocpr.engine.cuda.baselines import parse_kernel
+
+        parse_kernel(kernel)
+
+
 def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel: str | None) -> None:
     """Refuse parameters that the method and the device, which is not ``"auto"``, would ignore."""
     from oocpr.engine.cuda.device import named_devices
@@ -450,13 +459,15 @@ def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel
 
 def check_reproducible(device: str, client: Any) -> None:
     """Refuse devices that differ between machines."""
-    from oocpr.engine.executors.dask import names_workers_devices
+    if client is not None:
+        from oocpr.engine.executors.dask import names_workers_devices
 
-    if client is not None and names_workers_devices(device):
-        raise UsageError(
-            "a run on CUDA devices of workers is planned by how many there are, so it is not reproducible.",
-            "Leave reproducible out, or use device cpu.",
-        )
+        if names_workers_devices(device):
+            raise UsageError(
+                "a run on CUDA devices of workers is planned by how many there are, so it is not "
+                "reproducible.",
+                "Leave reproducible out, or use device cpu.",
+            )
     if device in ("auto", "cuda:all"):
         raise UsageError(
             f"device {device} means another on another machine, so the run is not reproducible.",

@@ -239,7 +239,7 @@ def rank(
     """
     from oocpr import api
     from oocpr.api.arguments import ImportOptions
-    from oocpr.engine.executors.dask_client import worker_count
+    from oocpr.engine.cuda.device import begin_contexts, named_devices
     from oocpr.engine.planning import KERNEL_BYTES
     from oocpr.result.names import names_of
     from oocpr.result.rank_files import check_room, check_sort
@@ -253,6 +253,8 @@ def rank(
         )
     if output == "-" and json_path == "-":
         raise UsageError("-o - and --json - both want standard output.", "Name a file for one of them.")
+    if parameters["client"] is None:
+        begin_contexts(named_devices(parameters["device"]))
     removed = [] if output in (None, "-") else clear_abandoned(Path(output))
     with session.progress() as progress:
         opened = api.as_graph(
@@ -267,7 +269,11 @@ def rank(
         _check_memory(opened.nodes, memory, output, sort, top_k, texts=texts, more=KERNEL_BYTES)
         if output not in (None, "-"):
             check_room(Path(output), opened.nodes, names_of(opened.store))
-        workers = 0 if parameters["client"] is None else worker_count(parameters["client"])
+        workers = 0
+        if parameters["client"] is not None:
+            from oocpr.engine.executors.dask_client import worker_count
+
+            workers = worker_count(parameters["client"])
         failures: list[OocprError] = []
         try:
             ranks = api.pagerank(opened, memory=memory, progress=progress, **parameters)

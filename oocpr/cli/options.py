@@ -53,9 +53,12 @@ class Command(click.Command):
         check_apart(outputs, [*inputs, *source, *graph])
         if "scheduler" not in known:
             return super().invoke(ctx)
+        known["client"], asked = None, (known.pop("scheduler"), known.pop("workers"))
+        if asked == (None, None):
+            return super().invoke(ctx)
         from oocpr.engine.executors.dask_client import open_client
 
-        with open_client(known.pop("scheduler"), known.pop("workers")) as known["client"]:
+        with open_client(*asked) as known["client"]:
             return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

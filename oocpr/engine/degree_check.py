@@ -95,13 +95,16 @@ _OTHER_ROUNDINGS = 64  # the push itself, the products, the teleport vector
 
 
 def claims_of(store: RankedStore, spec: StripeSpec, degree: NDArray[Any], key: int) -> Claims:
-    """Add up what a store says of a stripe's rows, whose ranks are divided by `degree`, 0 for none."""
+    """Add up what a store says of a stripe's rows, whose ranks are divided by `degree`, 0 for none.
+
+    `key` is 0 if no backend adds up the marks of columns.
+    """
 
     def add_up(lo: int, hi: int) -> tuple[int, int, int]:
         own = part = degree[lo:hi]
         if store.weights is not None:
             part = store.out_degree(spec.row_begin + lo, spec.row_begin + hi)
-        marks = int(degree_marks(part, spec.row_begin + lo, key))
+        marks = int(degree_marks(part, spec.row_begin + lo, key)) if key else 0
         return int(part.sum(dtype="u8")), marks, int(own.size - np.count_nonzero(own))
 
     sums = [sum(part) for part in zip(*in_threads(add_up, spec.rows), strict=True)] or [0, 0, 0]

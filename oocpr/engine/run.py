@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import method
 from oocpr.engine.degree_check import check_balance
-from oocpr.engine.executors.dask_client import check_versions
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.stripe import Job, check_weighted, each_backend
@@ -81,6 +80,8 @@ def rank_graph(
     """
     plan.validate()
     if client is not None:
+        from oocpr.engine.executors.dask_client import check_versions
+
         check_versions(client)
     if trace is not None and (client is not None or settings.method == "components"):
         raise UsageError(

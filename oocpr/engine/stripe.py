@@ -364,7 +364,8 @@ class StripeGroup:
             else:
                 divisors = store.out_weight(spec.row_begin, spec.row_end)
                 divisors *= job.weight_scale.factor
-            self._claims.append(claims_of(store, spec, divisors, job.mark_key))
+            key = 0 if isinstance(self.backend, Streams) else job.mark_key
+            self._claims.append(claims_of(store, spec, divisors, key))
             rows = slice(spec.row_begin, spec.row_end)
             teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
             self.states.append(self.backend.allocate(spec, divisors, teleport, start))

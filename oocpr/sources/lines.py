@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -426,7 +425,7 @@ _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WORDS = re.compile(rb"[+-]?(nan|inf(inity)?)", re.IGNORECASE)
 
 
-@numba.njit(cache=True, nogil=True)
+@entry()
 def _gather(text, begins, ends, out, offsets):  # type: ignore[no-untyped-def]
     """Put the words end to end, without plus signs; `offsets` say where they begin."""
     at = np.int32(0)

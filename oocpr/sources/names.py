@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.errors import InputError
+from oocpr.jit import entry, inner
 from oocpr.sources.block import Strings
 from oocpr.sources.files import COMPRESSED, ByteStream, input_file, uncompressed_name
 from oocpr.sources.lines import LineReader
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SPACE, _TAB, _RETURN, _NEWLINE, _HASH = (np.uint8(ord(c)) for c in " \t\r\n#")
 
 
-@numba.njit(inline="always")
+@inner(inline="always")
 def _inside(text, begin, end):  # type: ignore[no-untyped-def]
     """Where a name begins and ends without the blanks around it."""
     while begin < end and (text[begin] == _SPACE or text[begin] == _RETURN):
@@ -31,7 +31,7 @@ def _inside(text, begin, end):  # type: ignore[no-untyped-def]
     return begin, end
 
 
-@numba.njit(cache=True, nogil=True)
+@entry()
 def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type: ignore[no-untyped-def]
     """Find the names of whole lines until the text ends or the arrays are full.
 
@@ -167,7 +167,7 @@ class FileLabels:
                 yield text[start:end].decode()
 
 
-@numba.njit(cache=True, nogil=True)
+@entry()
 def compare_names(one, starts, ends, two, other_starts, other_ends, differ):  # type: ignore[no-untyped-def]
     """Write whether name k of one text differs from name k of another; bool, shape (names,)."""
     for k in range(starts.size):

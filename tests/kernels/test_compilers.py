@@ -11,15 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from oocpr.engine.cuda.device import OPTIONS, inline
+from oocpr.engine.cuda.device import OPTIONS, OPTIONS_OF_CUPY, inline
 
 from . import nvrtc
 from .shim.host import SANITIZE, kernel_names
 
 READS = ("Float64", "Float32", "Bits16", "Bits8")
-OF_CUPY = "-ftz=true"
-"""What CuPy adds to the options."""
-
 
 KERNELS = files("oocpr.kernels")
 SOURCES = sorted(
@@ -50,7 +47,7 @@ def compiled(architecture: str, file: str, parameters: dict[str, int | str]) -> 
         pytest.skip(f"the package {nvrtc.PACKAGE} is not installed")
     if SANITIZE:
         pytest.skip("the compiler itself is not what the sanitizers are for")
-    return nvrtc.compile_for(architecture, source(file, parameters), (*OPTIONS, OF_CUPY))
+    return nvrtc.compile_for(architecture, source(file, parameters), OPTIONS + OPTIONS_OF_CUPY)
 
 
 @pytest.mark.parametrize(

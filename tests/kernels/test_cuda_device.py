@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 import oocpr
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.baselines import BinThresholds
-from oocpr.engine.cuda.device import check_device, is_cuda, named_devices, open_device
+from oocpr.engine.cuda.device import begin_contexts, check_device, is_cuda, named_devices, open_device
 from oocpr.engine.stripe import chosen_device, make_backend
 from oocpr.errors import UsageError
 
@@ -132,3 +133,28 @@ def test_bins_that_are_named_are_taken(
         for kernel in ("binned:1:20:32", "binned")
     ]
     assert np.array_equal(*ranks)
+
+
+def test_contexts_are_made_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked = [], threading.Event()
+
+    class Slow:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @property
+        def free_bytes(self) -> int:
+            assert asked.wait(60)
+            made.append(self.name)
+            raise DriverError("out of memory")
+
+    monkeypatch.setattr("oocpr.engine.cuda.device.open_device", Slow)
+    before = set(threading.enumerate())
+    begin_contexts(("cuda:0", "cuda:1"))
+    assert made == []
+    asked.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    assert made == ["cuda:0", "cuda:1"]
+    begin_contexts(())
+    assert set(threading.enumerate()) <= before

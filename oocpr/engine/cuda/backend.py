@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.engine.cuda.communication import Communicator
-from oocpr.engine.cuda.device import THREADS, download, grid
+from oocpr.engine.cuda.device import THREADS, download, grid, to_device
 from oocpr.engine.cuda.group import TEAMS, raise_faults, teams
 from oocpr.engine.cuda.resident_pass import ResidentPass
 from oocpr.engine.cuda.spmv import READ_STRUCTS, Gather, SegmentSums, SpMV, enough_hubs, launch_config
@@ -452,17 +452,19 @@ def find_diagonal_blocks(device: Device, there: DeviceGroup, first: int, nodes: 
     )  # fmt: skip
     if count:
         kernels.get_function("measure_islands")((count,), (THREADS,), (*rows, words))
-    before = xp.zeros_like(words)
-    before[1:] = xp.cumsum(words[:-1], dtype=np.uint32)
+    # CuPy's own sums would have it load CUDA's compiler.
+    here = download(words)
+    before = np.zeros_like(here)
+    np.cumsum(here[:-1], out=before[1:])
     blocks = DiagonalBlocks(
         count,
-        before,
+        to_device(device, before),
         xp.empty(THREADS * count, np.uint8),
         xp.empty(SLICES * count, np.uint32),
-        xp.empty(SLICE_LANES * int(download(before[-1:])[0]), np.uint32),
+        xp.empty(SLICE_LANES * int(before[-1]), np.uint32),
     )
     if count:
-        found = (before, blocks.order, blocks.selves, blocks.edges)
+        found = (blocks.before, blocks.order, blocks.selves, blocks.edges)
         kernels.get_function("fill_islands")((count,), (THREADS,), (*rows, *found))
     return blocks
 

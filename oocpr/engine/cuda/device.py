@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
-from importlib.resources import files
 from types import ModuleType
 from typing import Any, Protocol, cast
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oocpr.engine.cuda.communication import NcclTransport, PeerCopies
+from oocpr.engine.cuda.kernel_cache import cached_binary
 from oocpr.errors import DoesNotFitError, UsageError, install_remedy
 from oocpr.system import PIECE_ITEMS, in_threads
 from oocpr.units import format_bytes
@@ -29,6 +30,9 @@ THREADS = 256
 
 OPTIONS = ("-std=c++17", "-lineinfo")
 """For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""
+
+OPTIONS_OF_CUPY = ("-ftz=true",)
+"""What CuPy adds where it compiles a module."""
 
 _NAME = re.compile(r"cuda(?::(\d+))?")
 _INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
@@ -118,8 +122,19 @@ class Device:
         """Compile CUDA C++ that may include files of ``kernels/``, once."""
         key = (text, *sorted(parameters.items()))
         if key not in self._loaded:
-            self._loaded[key] = Kernels(self.xp.RawModule(code=inline(text, parameters), options=OPTIONS))
+            self._loaded[key] = Kernels(self._module(inline(text, parameters)))
         return self._loaded[key]
+
+    def _module(self, source: str) -> Any:
+        cuda, options = self.xp.cuda, OPTIONS + OPTIONS_OF_CUPY
+        versions = self.xp.__version__, cuda.runtime.runtimeGetVersion(), cuda.runtime.driverGetVersion()
+        path = cached_binary(
+            f"{options} {self._device.compute_capability} {versions}\n{source}",
+            lambda: bytes(cuda.compiler.compile_using_nvrtc(source, options)[0]),
+        )
+        if path is None:
+            return self.xp.RawModule(code=source, options=OPTIONS)
+        return self.xp.RawModule(path=str(path))
 
     def synchronize(self) -> None:
         """Wait until all that was launched has run."""
@@ -378,6 +393,8 @@ def _expand(name: str, text: str, seen: set[str]) -> Iterator[str]:
 
 @cache
 def _read(file: str) -> str:
+    from importlib.resources import files
+
     return files("oocpr.kernels").joinpath(file).read_text(encoding="utf-8")
 
 
@@ -438,6 +455,24 @@ def open_device(name: str) -> Device:
         ) from error
     check_device(cupy, name, index)
     return Device(index)
+
+
+def begin_contexts(names: Iterable[str]) -> None:
+    """Have devices make their contexts, a quarter of a second each, while the caller does something else.
+
+    One that cannot be used is refused when it is.
+    """
+    devices: list[Device] = []
+    with contextlib.suppress(UsageError):
+        devices.extend(open_device(name) for name in names)
+
+    def make() -> None:
+        for device in devices:
+            with contextlib.suppress(Exception):
+                _ = device.free_bytes
+
+    if devices:
+        threading.Thread(target=make).start()
 
 
 def free_memory(name: str) -> int:

@@ -45,14 +45,11 @@ RANK_AGAIN = "Start the run again; the graph's store is unharmed."
 
 @contextmanager
 def open_client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
-    """Give a client while a command needs it, of a scheduler or of workers started here, or None.
+    """Give a client while a command needs it, of a scheduler or of workers started here.
 
     Raises UsageError if both are given or no scheduler answers, SetupError if Dask is not installed or
     workers cannot be started, and LostError if a worker ends while it is started.
     """
-    if scheduler is None and workers is None:
-        yield None
-        return
     if scheduler is not None and workers is not None:
         raise UsageError(
             "Workers are to be started, and those of a scheduler to be used.",

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from oocpr.errors import InputError
@@ -28,6 +28,7 @@ from oocpr.ingest.nodes.strings import INT64S, TEXT, StringFile
 from oocpr.ingest.rows import sorted_pieces, unique_sorted
 from oocpr.ingest.spill.files import SpillDir, SpillFile, require_disk
 from oocpr.ingest.spill.partition import KEY_BYTES, KeyRun, record_bytes, relabel_keys
+from oocpr.jit import entry
 from oocpr.sources.block import MAX_NODES, Source, Strings
 from oocpr.system import resident_after_trim
 
@@ -40,7 +41,7 @@ _SIGN = np.uint64(2**63)
 """What turns ids into words of the same order, and back."""
 
 
-@numba.njit((TEXT, TEXT, numba.boolean[::1], INT64S, INT64S, numba.uint8[::1]), cache=True, nogil=True)
+@entry((TEXT, TEXT, types.boolean[::1], INT64S, INT64S, types.uint8[::1]))
 def _copy(one, two, of_two, starts, ends, out):  # type: ignore[no-untyped-def]
     at = 0
     for k in range(starts.size):
@@ -174,7 +175,7 @@ def _find_places(
     return True
 
 
-@numba.njit("boolean(uint32[::1], uint64[::1], boolean[::1], uint64[::1])", cache=True, nogil=True)
+@entry()
 def _agree(found, checks, seen, checks_of):  # type: ignore[no-untyped-def]
     """Whether names at the same place have the same second word."""
     for i in range(found.size):
@@ -224,7 +225,7 @@ def _names_in_source_order(
     return names, stranger
 
 
-@numba.njit("void(uint32[::1], uint32[::1], int64, boolean[::1])", cache=True, nogil=True)
+@entry()
 def _number_by_first_seen(found, number_of, count, fresh):  # type: ignore[no-untyped-def]
     """Replace places by numbers, `count` and on for those that are new, which are marked as `fresh`."""
     for i in range(found.size):

@@ -16,13 +16,13 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numpy.typing import NDArray
 
 from oocpr.ingest.nodes.strings import INT64S, TEXT
+from oocpr.jit import entry, inner
 from oocpr.store.codec.bitpacking import intrinsic
 
 if TYPE_CHECKING:
@@ -38,16 +38,14 @@ def slots_for(entries: int) -> int:
     return 2 << max(0, entries - 1).bit_length()
 
 
-@numba.njit("uint64(uint64)", cache=True, nogil=True)
+@inner()
 def _mix(word):  # type: ignore[no-untyped-def]
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return word ^ (word >> np.uint64(31))
 
 
-@numba.njit(
-    "int64(uint64[::1], uint64[::1], uint64, uint32[::1], uint32[::1], uint32[::1])", cache=True, nogil=True
-)
+@entry()
 def _number(words, checks, key, slots, numbers, firsts):  # type: ignore[no-untyped-def]
     found = 0
     checked = checks.size > 0
@@ -86,7 +84,7 @@ def factorize(
     return numbers, firsts[: _number(words, checks, np.uint64(key), slots, numbers, firsts)]
 
 
-@numba.njit("void(uint64[::1], uint64, uint32[::1])", cache=True, nogil=True)
+@entry()
 def _enter(known, key, slots):  # type: ignore[no-untyped-def]
     mask = np.uint64(slots.size - 1)
     for i in range(known.size):
@@ -96,7 +94,7 @@ def _enter(known, key, slots):  # type: ignore[no-untyped-def]
         slots[at] = i + 1
 
 
-@numba.njit("void(uint64[::1], uint64[::1], uint64, uint32[::1], uint32[::1])", cache=True, nogil=True)
+@entry()
 def _find(words, known, key, slots, places):  # type: ignore[no-untyped-def]
     mask = np.uint64(slots.size - 1)
     low = known[0]
@@ -159,7 +157,7 @@ def _high(typingctx, a, b):  # type: ignore[no-untyped-def]  # noqa: ARG001
     return types.uint64(types.uint64, types.uint64), codegen
 
 
-@numba.njit("uint64(uint64, uint64, uint64)", cache=True, nogil=True)
+@inner()
 def _step(value, point, digit):  # type: ignore[no-untyped-def]
     """Return value * point + digit modulo the prime, for values below 2^62 and digits below 2^57."""
     low = value * point
@@ -168,17 +166,13 @@ def _step(value, point, digit):  # type: ignore[no-untyped-def]
     return (total & _P) + (total >> np.uint64(61)) + digit
 
 
-@numba.njit("uint64(uint64)", cache=True, nogil=True)
+@inner()
 def _reduced(value):  # type: ignore[no-untyped-def]
     value = (value & _P) + (value >> np.uint64(61))
     return value - _P if value >= _P else value
 
 
-@numba.njit(
-    (TEXT, INT64S, INT64S, numba.uint64, numba.uint64, numba.uint64[:], numba.uint64[:]),
-    cache=True,
-    nogil=True,
-)
+@entry((TEXT, INT64S, INT64S, types.uint64, types.uint64, types.uint64[:], types.uint64[:]))
 def _fingerprints(text, starts, ends, one, two, words, checks):  # type: ignore[no-untyped-def]
     last = text.size - 8
     for i in range(starts.size):

@@ -6,10 +6,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
+from oocpr.jit import entry
 from oocpr.store.node_data import spans_of_bytes, text_pieces
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ BYTES_PER_NAME = 32
 
 # Buffers of other libraries are read-only, columns of interleaved arrays have gaps; functions compiled for
 # these take all other arrays as well.
-TEXT = numba.types.Array(numba.uint8, 1, "C", readonly=True)
-UINT32S, INT64S = (numba.types.Array(kind, 1, "A", readonly=True) for kind in (numba.uint32, numba.int64))
+TEXT = types.Array(types.uint8, 1, "C", readonly=True)
+UINT32S, INT64S = (types.Array(kind, 1, "A", readonly=True) for kind in (types.uint32, types.int64))
 
 MAX_PIECE_NAMES = 1 << 14
 MAX_PIECE_BYTES = 1 << 20
@@ -79,7 +80,7 @@ def _parts(lengths: NDArray[np.uint32]) -> Iterator[tuple[slice, int]]:
         yield slice(first, stop), int(offsets[stop] - offsets[first])
 
 
-@numba.njit((TEXT, INT64S, UINT32S, INT64S, numba.uint8[::1]), cache=True, nogil=True)
+@entry((TEXT, INT64S, UINT32S, INT64S, types.uint8[::1]))
 def _gather(text, starts, lengths, order, out):  # type: ignore[no-untyped-def]
     at = np.int64(0)
     for k in order:
