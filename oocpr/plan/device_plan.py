@@ -187,7 +187,7 @@ def _plan_stripe(
     readers = device_readers(request.cores)
     buffers = min(ring_slots(readers), tiles)
     pushed, brought = partition_host_bytes(rows, tiles, request.reads, partitions)
-    ring = buffers * layout.buffer_bytes
+    ring = buffers * layout.run_bytes
     host = Need(
         request.base, vectors + state, history, reads=pushed, scratch=brought, ring=ring
     )  # fmt: skip

@@ -29,6 +29,10 @@ SHARED_EDGES = (2**26, *STREAMED_EDGES)
 """The same if several devices of one process share its Python: four H200s took 18 ms for a pass of R-MAT
 with 1.06 G edges in groups of the first size, 22 in those of the second."""
 
+RUN_BYTES = 6 * 2**20
+"""Bytes of tiles that a thread reads, checks and sends at once, at most: Python has as much to do for such a
+run as for a tile, and all buffers are of that size."""
+
 THREAD_BLOCK_ROWS = 1024
 """Rows that a block of threads takes."""
 
@@ -164,7 +168,7 @@ class GroupLayout:
         Edges of each tile; its first owned row, and the number of nodes; int64.
     limits
         Most bytes of each tile as it is read; int64.
-    buffer_bytes
+    max_tile_bytes
         Bytes of a buffer that any tile is read into.
     """
 
@@ -172,11 +176,36 @@ class GroupLayout:
     edges: NDArray[np.int64]
     first_rows: NDArray[np.int64]
     limits: NDArray[np.int64]
-    buffer_bytes: int
+    max_tile_bytes: int
 
     def tiles(self, group: int) -> range:
         """Stored tiles of a group."""
         return range(int(self.bounds[group]), int(self.bounds[group + 1]))
+
+    def runs(self, group: int, *, one_by_one: bool = False) -> list[range]:
+        """Stored tiles of a group that are read at once, in their order.
+
+        Examples
+        --------
+        >>> tiles = [np.array(of) for of in ([0, 5], [9] * 5, range(6), [2**20, 2**21, 2**22, 2**20, 2**23])]
+        >>> GroupLayout(*tiles, 2**23).runs(0)
+        [range(0, 2), range(2, 4), range(4, 5)]
+        """
+        tiles = self.tiles(group)
+        if one_by_one:
+            return [range(tile, tile + 1) for tile in tiles]
+        ends = self.places[tiles.start : tiles.stop] + self.limits[tiles.start : tiles.stop]
+        runs, first = list[range](), tiles.start
+        while first < tiles.stop:
+            within = tiles.start + int(np.searchsorted(ends, self.places[first] + RUN_BYTES, side="right"))
+            runs.append(range(first, max(first + 1, within)))
+            first = runs[-1].stop
+        return runs
+
+    @property
+    def run_bytes(self) -> int:
+        """Bytes of a buffer that any run is read into, and of what is behind its last tile."""
+        return min(max(RUN_BYTES, self.max_tile_bytes) + TILE_PADDING // 2, int(self.room.max()))
 
     def part(self, first: int, last: int) -> GroupLayout:
         """The groups ``first .. last - 1``; tiles keep their numbers."""
@@ -191,6 +220,11 @@ class GroupLayout:
         first, last = int(self.bounds[0]), int(self.bounds[-1])
         sums: NDArray[np.int64] = np.add.reduceat(values[first:last], self.bounds[:-1] - first)
         return sums
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """Edges and segments of each tile; shape (tiles, 2)."""
+        return np.stack([self.edges, np.diff(self.first_rows) + 1], axis=1)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:

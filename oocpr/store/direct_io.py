@@ -79,11 +79,12 @@ def read_file(
     """
     whole = out.size // PAGE * PAGE if direct else out.size
     ends = aligned(-(-(out.size - whole + rest) // PAGE) * PAGE) if direct else np.empty(rest, np.uint8)
+    front, back = out[:whole].data, ends.data
     done = 0
     while done < out.size + rest:
         # One call may return less than was asked for, always so past 2 GiB.
-        parts = (out[done:whole], ends[max(0, done - whole) :])
-        got = os.preadv(descriptor, [part.data for part in parts if part.size], done)
+        parts = (front[done:], back[max(0, done - whole) :])
+        got = os.preadv(descriptor, [part for part in parts if part], done)
         done += got
         # Where a direct read ends inside a page the file ends, and none can begin there.
         if not got or (direct and done % PAGE):

@@ -31,6 +31,12 @@ RUNS = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture
+def tiles_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have tiles read one by one, by `read_into`, which a test can replace."""
+    monkeypatch.setattr("oocpr.store.tile_reader.SUPPORTED", False)
+
+
 @cache
 def _device(name: str, folder: Path) -> Device:
     return Device() if name == "cuda" else HostDevice(folder, **HOSTS[name])

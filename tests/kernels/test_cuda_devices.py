@@ -104,7 +104,9 @@ def test_a_run_leaves_no_thread_and_nothing_to_exchange(devices: list[Device]) -
 
 
 @pytest.mark.parametrize("tile", [0, -2])
-def test_a_damaged_tile_of_one_stripe_ends_the_run(devices: list[Device], tile: int) -> None:
+def test_a_damaged_tile_of_one_stripe_ends_the_run(
+    devices: list[Device], tiles_alone: None, tile: int
+) -> None:
     with Stored(GRAPH, 300) as store:
         chosen = Settings()
         plan, tiles = plan_for(store, chosen, 2, 0, pinned=False)

@@ -183,7 +183,9 @@ def test_a_plan_tells_the_time_and_a_run_takes_it_up(named: list[str]) -> None:
 
 
 @pytest.mark.long
-def test_groups_are_told_as_their_tiles_are_read(named: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_told_as_their_tiles_are_read(
+    named: list[str], tiles_alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[int] = []
     told: list[tuple[int, str, int, int | None, str]] = []
 
@@ -243,7 +245,11 @@ def test_a_run_on_devices_that_were_measured_has_the_same_bits(devices: list[Dev
 @pytest.mark.long
 @pytest.mark.parametrize("measured", [False, True])
 def test_a_damaged_tile_is_found_and_leaves_nothing_open(
-    devices: list[Device], named: list[str], monkeypatch: pytest.MonkeyPatch, measured: bool
+    devices: list[Device],
+    named: list[str],
+    tiles_alone: None,
+    monkeypatch: pytest.MonkeyPatch,
+    measured: bool,
 ) -> None:
     chosen, interval, before = Settings(), sys.getswitchinterval(), limits(devices)
     opened: list[Any] = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oocpr.engine.cuda.backend import decoded
 from oocpr.engine.cuda.device import THREADS, download, grid
-from oocpr.engine.cuda.group import HUBS, TEAMS, TILE, map_tile, raise_faults
+from oocpr.engine.cuda.group import HUBS, TEAMS, TILE, raise_faults
 from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tiles import encode_tile
@@ -23,6 +23,7 @@ from .tiles import (
     encoded,
     groups,
     joined,
+    map_tile,
     open_group,
     placed,
     random_tile,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from threading import RLock
@@ -209,14 +210,47 @@ def test_a_paused_timeline_has_what_began_before(device: Device) -> None:
     ]
 
 
+@pytest.mark.parametrize("run_bytes", [1, 1536])
+def test_how_many_tiles_are_read_at_once_changes_no_bit(
+    shim_folder: Path, monkeypatch: pytest.MonkeyPatch, run_bytes: int
+) -> None:
+    with Stored(random_digraph(300, 2300, seed=8), 100) as store:
+        expected = stream(HostDevice(shim_folder), store, 0, 0, each=3, max_passes=2)
+        monkeypatch.setattr(import_module("oocpr.plan.tile_groups"), "RUN_BYTES", run_bytes)
+        runs = grouped(store, 3).layout.runs(0)
+        assert len(runs) == (3 if run_bytes == 1 else 2)
+        for places in ((0, 0), (3, 2)):
+            found = stream(LateDevice(shim_folder), store, *places, each=3, max_passes=2)
+            assert found.ranks.tobytes() == expected.ranks.tobytes()
+            assert found.history[0].bytes_read == expected.history[0].bytes_read
+
+
+def test_buffers_are_those_that_are_planned_and_are_made_once(
+    shim_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, taken = HostDevice(shim_folder), list[int]()
+    monkeypatch.setattr(device, "pinned", lambda nbytes: taken.append(nbytes) or np.empty(nbytes, np.uint8))
+    monkeypatch.setattr(import_module("oocpr.plan.tile_groups"), "RUN_BYTES", 1536)
+    chosen = Settings(max_passes=3)
+    with Stored(random_digraph(300, 2300, seed=8), 100) as store:
+        plan, tiled = streaming_plan(store, chosen, 0, 0, each=3), grouped(store, 3)
+        rank_graph(tiled, plan, chosen, backend=CudaBackend(device))
+    ring = [nbytes for nbytes in taken if nbytes == tiled.layout.run_bytes]
+    assert len(ring) > 1
+    assert sum(ring) == plan.need.ring
+    # The others are of tables, one per slot, and of what a pass is made with and reports.
+    (tiers,) = plan.devices
+    assert len(taken) - len(ring) == tiers.slots + 2
+
+
 @RUNS
-def test_a_damaged_tile_is_found_on_its_way(device: Device) -> None:
+def test_a_damaged_tile_is_found_on_its_way(device: Device, tiles_alone: None) -> None:
     with Stored(random_digraph(300, 2500, seed=8), 300) as store:
         chosen = Settings()
         plan = streaming_plan(store, chosen, 0, 0)
         read_into = store.encoded.read_into
 
-        def damaged(tile: int, out: np.ndarray, *, direct: bool) -> int:
+        def damaged(tile: int, out: np.ndarray, *, direct: bool = False) -> int:
             size = read_into(tile, out, direct=direct)
             if tile == 5:
                 out[8] ^= 1
@@ -384,7 +418,9 @@ def test_what_is_sent_late_is_waited_for_and_overwrites_nothing_that_is_to_be_co
 @RUNS
 @pytest.mark.parametrize("place", ["device", "host", "store"])
 @pytest.mark.parametrize("at", [8, 70, -5])
-def test_a_tile_that_is_damaged_behind_its_checksum_is_found(device: Device, place: str, at: int) -> None:
+def test_a_tile_that_is_damaged_behind_its_checksum_is_found(
+    device: Device, tiles_alone: None, place: str, at: int
+) -> None:
     graph = random_digraph(300, 2500, seed=8)
     with Stored(graph, 100) as store:
         chosen = Settings(max_passes=3)
@@ -393,7 +429,7 @@ def test_a_tile_that_is_damaged_behind_its_checksum_is_found(device: Device, pla
         plan = streaming_plan(store, chosen, on_device, in_host, each=3)
         read_into = store.encoded.read_into
 
-        def damaged(tile: int, out: np.ndarray, *, direct: bool) -> int:
+        def damaged(tile: int, out: np.ndarray, *, direct: bool = False) -> int:
             size = read_into(tile, out, direct=direct)
             if tile == 7:
                 # Sizes, words, or widths.

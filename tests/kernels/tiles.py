@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from oocpr.engine.cuda.device import download, upload
-from oocpr.engine.cuda.group import DeviceGroup, GroupArrays, TileGroup, WidthRoom, map_tile, raise_faults
+from oocpr.engine.cuda.group import DeviceGroup, GroupArrays, TileGroup, WidthRoom, map_tiles, raise_faults
 from oocpr.engine.cuda.staging import Room
 from oocpr.plan.tile_groups import TILE_PADDING
 from oocpr.store.codec.mantissa_segments import encode_segments
@@ -101,6 +101,11 @@ def encoded(columns: np.ndarray, lengths: np.ndarray, weights: np.ndarray | None
     return np.concatenate([frame, coded, gap, encode_segments(weights)])
 
 
+def map_tile(coded: np.ndarray, *, weighted: bool = False) -> np.ndarray:
+    """What kernels know of a single tile; shape (1, words)."""
+    return map_tiles(coded, np.zeros(1, np.int64), np.array([coded.size]), weighted=weighted)
+
+
 def open_group(
     device: Device, coded: Sequence[np.ndarray], *, weighted: bool = False, factor: float = 1.0
 ) -> tuple[DeviceGroup, int]:
@@ -115,7 +120,7 @@ def open_group(
             there = device.pinned(tile.size)
             there[:] = tile
             entry = map_tile(there, weighted=weighted)
-            entry[0] = room.address + place
+            entry[:, 0] = room.address + place
             device.upload_async(room.bytes[place : place + tile.size], there).synchronize()
             entries.append(entry)
             # Words begin 64 bytes behind the beginning of a tile, and at a multiple of 128.

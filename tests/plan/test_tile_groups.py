@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from oocpr.engine.cuda.group import GroupArrays, TileGroup, WidthRoom, map_tile
+from oocpr.engine.cuda.group import GroupArrays, TileGroup, WidthRoom
 from oocpr.engine.cuda.staging import CudaTileStream, Slot
 from oocpr.engine.planning import plan_request, stats_of
 from oocpr.engine.settings import Settings
@@ -25,6 +25,7 @@ from oocpr.plan.tile_groups import (
     GROUP_EDGES,
     LAUNCHED_BYTES,
     POOL_BYTES,
+    RUN_BYTES,
     SHARED_EDGES,
     STREAMED_EDGES,
     GroupLayout,
@@ -43,6 +44,7 @@ from ..engine.digraphs import random_digraph
 from ..engine.running import Stored
 from ..engine.weighted import WeightedGraph, weights_of
 from ..kernels.shim.host import HostDevice
+from ..kernels.tiles import map_tile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -324,11 +326,11 @@ def test_stored_tiles_are_no_larger_than_is_counted(
         bounds, _ = group_bounds([(0, store.tiles)], 1, each)
         layout = layout_of(stats_of(store), store.tile_rows, store.tile_sizes() if known else None, bounds)
         source = tiles_of(store)
-        assert layout.buffer_bytes >= source.max_bytes
+        assert layout.max_tile_bytes >= source.max_bytes
         for group, limits in enumerate(layout.sizes):
             entries = []
             for tile in layout.tiles(group):
-                buffer = aligned(layout.buffer_bytes)
+                buffer = aligned(layout.max_tile_bytes)
                 encoded = buffer[: source.read_into(tile, buffer)]
                 assert encoded.size <= layout.limits[tile]
                 entries.append(map_tile(encoded, weighted=store.weights is not None))
@@ -353,10 +355,30 @@ def test_known_sizes_are_taken_with_what_pages_take(weighted: bool) -> None:
     for columns in (1, PAGE - 1, PAGE, PAGE + 1, 10 * PAGE):
         assert weighted_tile_bytes(columns, 5) <= columns + 5 + 2 * PAGE
     for layout in (guessed, known):
-        assert layout.buffer_bytes == stats.max_tile_bytes
+        assert layout.max_tile_bytes == stats.max_tile_bytes
         assert layout.edges.tolist() == [2**20] * 39 + [2**20 - 77]
         assert layout.first_rows.tolist() == ROWS.tolist()
         assert layout.tiles(1) == range(7, 40)
+
+
+@given(st.lists(st.integers(1, 2 * RUN_BYTES), min_size=1, max_size=40), st.data())
+def test_runs_are_the_tiles_of_a_group_and_fit_into_a_buffer(sizes: list[int], data: st.DataObject) -> None:
+    inside = data.draw(st.sets(st.integers(1, max(1, len(sizes) - 1)), max_size=3))
+    bounds = np.array(sorted({0, len(sizes)} | {at for at in inside if at < len(sizes)}))
+    limits, each = np.array(sizes), np.ones(len(sizes), np.int64)
+    layout = GroupLayout(bounds, each, np.arange(len(sizes) + 1), limits, int(limits.max()))
+    for group in range(len(bounds) - 1):
+        runs = layout.runs(group)
+        assert [tile for run in runs for tile in run] == list(layout.tiles(group))
+        assert [len(run) for run in layout.runs(group, one_by_one=True)] == [1] * len(layout.tiles(group))
+        for run, later in pairwise([*runs, None]):
+            first, last = int(layout.places[run[0]]), run[-1]
+            end = int(layout.places[last] + limits[last]) - first
+            # Five bytes more are read of a file, to know that it ends.
+            assert end + 5 <= layout.run_bytes
+            assert end <= RUN_BYTES or len(run) == 1
+            if later is not None:
+                assert layout.places[later[0]] + limits[later[0]] - first > RUN_BYTES
 
 
 def test_groups_have_the_sizes_of_a_graph_of_larger_tiles() -> None:

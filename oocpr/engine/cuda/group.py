@@ -18,7 +18,7 @@ from oocpr.engine.cuda.device import THREADS, grid
 from oocpr.engine.tiles.source import split_tile
 from oocpr.errors import DamagedError
 from oocpr.plan.tile_groups import BLOCK_ENTRY_BYTES, TILE_ENTRY_BYTES, GroupSizes, tile_counts
-from oocpr.store.codec.layout import BLOCK, GROUP, locate_tile
+from oocpr.store.codec.layout import BLOCK, GROUP, locate_tiles
 from oocpr.store.codec.mantissa_segments import SEGMENTS, parse_segments
 
 if TYPE_CHECKING:
@@ -61,28 +61,36 @@ COUNTS = slice(2 * 21, 2 * 21 + 5)
 """Where a tile's edges, segments, segments that are not empty, weights and kind are, in half words."""
 
 
-def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> NDArray[np.uint64]:
-    """Check an encoded tile, which begins at a multiple of four bytes; TILE as words, without its place.
+def map_tiles(
+    encoded: NDArray[np.uint8], begins: NDArray[np.int64], sizes: NDArray[np.int64], *, weighted: bool = False
+) -> NDArray[np.uint64]:
+    """Check encoded tiles, which begin at multiples of four bytes; TILE as words, without places, a row each.
 
-    `weighted`: whether weights are behind its columns; see `oocpr.engine.tiles.source.WeightedTiles`.
-    Raises DamagedError if the bytes are not those of a tile.
+    `weighted`: whether weights are behind their columns; see `oocpr.engine.tiles.source.WeightedTiles`.
+    Raises DamagedError if the bytes are not those of tiles.
     """
-    columns, coded = split_tile(encoded) if weighted else (encoded, None)
-    places = locate_tile(columns)
-    entry = np.zeros(_WORDS, np.uint64)
-    entry[1:17] = places[4:]
-    edges, segments, nonempty, verbatim = places[:4].tolist()
-    weighed = 0
-    if coded is not None:
-        entry[1:17] += np.uint64(columns.ctypes.data - encoded.ctypes.data)
+    origin = encoded.ctypes.data
+    split = (
+        [split_tile(encoded[at:][:size]) for at, size in zip(begins, sizes, strict=True)] if weighted else []
+    )
+    firsts = np.array([columns.ctypes.data - origin for columns, _ in split]) if weighted else begins
+    places = locate_tiles(
+        encoded, firsts, np.array([columns.size for columns, _ in split]) if weighted else sizes
+    )
+    entries = np.zeros((begins.size, _WORDS), np.uint64)
+    entries[:, 1:17] = places[:, 4:]
+    counts = entries.view(np.uint32)[:, COUNTS]
+    counts[:, :3], counts[:, 4] = places[:, :3], places[:, 3]
+    for number, (_, coded) in enumerate(split):
         found = parse_segments(coded)
-        weighed = found.size
-        if weighed > edges:
-            raise DamagedError(f"A chunk has {weighed} weights where {edges} belong.")
+        if found.size > counts[number, 0]:
+            raise DamagedError(f"A chunk has {found.size} weights where {counts[number, 0]} belong.")
+        counts[number, 3] = found.size
+        entries[number, 1:17] += np.uint64(firsts[number] - begins[number])
         for k, part in enumerate(found.parts):
-            entry[17 + k] = part.ctypes.data - encoded.ctypes.data if part.size else 0
-    entry.view(np.uint32)[COUNTS] = edges, segments, nonempty, weighed, verbatim
-    return entry
+            if part.size:
+                entries[number, 17 + k] = part.ctypes.data - origin - begins[number]
+    return entries
 
 
 def counts_of(entries: NDArray[Any]) -> NDArray[np.int64]:
@@ -107,8 +115,8 @@ class TileGroup:
 
     @classmethod
     def of(cls, tiles: Sequence[NDArray[np.uint64]]) -> TileGroup:
-        """Put tiles of `map_tile` together."""
-        entries = np.concatenate(tiles).view(TILE)
+        """Put tiles of `map_tiles` together."""
+        entries = np.concatenate(tiles).view(TILE).ravel()
         counts = counts_of(entries)
         before = counts.cumsum(axis=0) - counts
         for name, column in _BEFORE.items():

@@ -4,16 +4,19 @@ Groups that stay on the device are expanded once; the tiles of those that stay i
 every pass; the others are read in every pass, into a ring of pinned buffers. On the device a group passes
 through a ring of slots. Nothing here is waited for but a pinned buffer that is to be read into again, by the
 thread that reads.
+
+Several tiles of a group are read and sent as one, a run, laid out as on the device: with 2 MB per tile and
+eight threads it is Python's lock that readers wait for.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +29,12 @@ from oocpr.engine.cuda.group import (
     GroupArrays,
     TileGroup,
     WidthRoom,
-    map_tile,
+    map_tiles,
 )
-from oocpr.engine.tiles.stream import PassTraffic, TileStream
-from oocpr.engine.trace import COMPUTE, COPY, HOST, DeviceTrace
-from oocpr.errors import DamagedError, ReplacedError
+from oocpr.engine.tiles.source import run_reader
+from oocpr.engine.tiles.stream import PassTraffic, ReadRing
+from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, DeviceTrace
+from oocpr.errors import DamagedError
 from oocpr.plan.tile_groups import TILE_PADDING
 
 if TYPE_CHECKING:
@@ -40,14 +44,15 @@ if TYPE_CHECKING:
     from oocpr.plan.tile_groups import GroupLayout
 
 
-def check_sizes(layout: GroupLayout, tile: int, entry: NDArray[np.uint64]) -> None:
+def check_sizes(layout: GroupLayout, tiles: range, entries: NDArray[np.uint64]) -> None:
     """Raise DamagedError for a tile of other sizes than belong where it is."""
-    found = tuple(entry.view(np.uint32)[COUNTS].tolist()[:2])
-    belong = int(layout.edges[tile]), int(layout.first_rows[tile + 1] - layout.first_rows[tile]) + 1
-    if found != belong:
+    belong = layout.counts[tiles.start : tiles.stop]
+    found = entries.view(np.uint32)[:, COUNTS][:, :2]
+    if not np.array_equal(found, belong):
+        tile = int((found != belong).any(axis=1).argmax())
         raise DamagedError(
-            f"tile {tile} has {found[0]} edges in {found[1]} segments where {belong[0]} in {belong[1]} "
-            "belong."
+            f"tile {tiles[tile]} has {found[tile, 0]} edges in {found[tile, 1]} segments where "
+            f"{belong[tile, 0]} in {belong[tile, 1]} belong."
         )
 
 
@@ -97,32 +102,109 @@ class Slot(Room):
         self.sent = self._device.upload_async(self.table[: there.size], there)
 
 
+class TileRun(NamedTuple):
+    """A run of tiles that was read: bytes of the store, the buffer, the run as it lies there, and entries."""
+
+    bytes_read: int
+    buffer: int
+    encoded: NDArray[np.uint8]
+    entries: NDArray[np.uint64]
+
+
 class PinnedGroup:
     """A group in pinned memory of the host, laid out as on the device."""
 
-    def __init__(self, device: Device, nbytes: int, tiles: range) -> None:
+    def __init__(self, device: Device, nbytes: int, runs: Sequence[range]) -> None:
         self.bytes = device.pinned(nbytes)
-        self._tiles = tiles
-        self._entries: dict[int, NDArray[np.uint64]] = {}
+        self._runs = runs
+        self._entries: dict[range, NDArray[np.uint64]] = {}
 
-    def put(self, tile: int, place: int, encoded: NDArray[np.uint8], entry: NDArray[np.uint64]) -> None:
-        """Copy a tile to its place."""
-        self.bytes[place : place + encoded.size] = encoded
-        self._entries[tile] = entry
+    def put(self, tiles: range, place: int, run: TileRun) -> None:
+        """Copy a run to its place."""
+        self.bytes[place : place + run.encoded.size] = run.encoded
+        self._entries[tiles] = run.entries
 
     @property
     def entries(self) -> list[NDArray[np.uint64]]:
-        """Of all its tiles, which are there."""
-        return [self._entries[tile] for tile in self._tiles]
+        """Of all its runs, which are there."""
+        return [self._entries[tiles] for tiles in self._runs]
 
     @property
     def complete(self) -> bool:
         """Whether all tiles are there."""
-        return len(self._entries) == len(self._tiles)
+        return len(self._entries) == len(self._runs)
 
 
-Arrived = tuple["NDArray[np.uint8]", "NDArray[np.uint64]"]
-"""The encoded bytes of a tile, and its entry."""
+class RunReader:
+    """Reads runs of tiles, checks them, and brings them to where they stay, if they do; any thread may.
+
+    Parameters
+    ----------
+    runs
+        Runs of each group, in their order.
+    begins, arena
+        Where each group that stays on the device begins, in which room.
+    slots
+        Buffers that runs are read into.
+
+    It has no reference to a stream: in a cycle the tiles would be there until somebody looks for garbage,
+    long after the run.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        source: TileBytes,
+        layout: GroupLayout,
+        runs: dict[int, list[range]],
+        *,
+        begins: dict[int, int],
+        arena: Room | None,
+        in_host: frozenset[int],
+        slots: int,
+        weighted: bool,
+        direct: bool,
+        trace: Trace | None,
+    ) -> None:
+        self._device, self._layout, self._runs = device, layout, runs
+        self._read = run_reader(source, direct=direct)
+        self._begins, self._arena, self._in_host = begins, arena, in_host
+        self._weighted, self._trace = weighted, trace
+        self._lock = Lock()
+        self.pinned: dict[int, PinnedGroup] = {}
+        self.sent: list[Event | None] = [None] * slots  # each buffer, which is read by the device until then
+
+    def read(self, item: tuple[int, range], buffer: NDArray[np.uint8], slot: int) -> TileRun:
+        """Read tiles of a group into a buffer, each to its place."""
+        group, tiles = item
+        if event := self.sent[slot]:
+            event.synchronize()
+        layout = self._layout
+        places = layout.places[tiles.start : tiles.stop]
+        begins, limits = places - places[0], layout.limits[tiles.start : tiles.stop]
+        trace = self._trace
+        with nullcontext() if trace is None else trace.span(f"{READ}, buffer {slot}", f"tile {group}"):
+            sizes = self._read(tiles, buffer, begins, limits)
+        entries = map_tiles(buffer, begins, sizes, weighted=self._weighted)
+        check_sizes(layout, tiles, entries)
+        run = TileRun(int(sizes.sum()), slot, buffer[: begins[-1] + sizes[-1]], entries)
+        if group in self._begins:
+            self._send_to_stay(run, places + self._begins[group])
+        elif group in self._in_host:
+            with self._lock:
+                if group not in self.pinned:
+                    nbytes = int(layout.room[group])
+                    self.pinned[group] = PinnedGroup(self._device, nbytes, self._runs[group])
+            self.pinned[group].put(tiles, int(places[0]), run)
+        return run
+
+    def _send_to_stay(self, run: TileRun, places: NDArray[np.int64]) -> None:
+        arena, first = self._arena, int(places[0])
+        assert arena is not None, "there is room for what stays"
+        run.entries[:, 0] = places + arena.address
+        with self._device:
+            there = arena.bytes[first : first + run.encoded.size]
+            self.sent[run.buffer] = self._device.upload_async(there, run.encoded)
 
 
 class CudaTileStream:
@@ -165,13 +247,10 @@ class CudaTileStream:
         self._device, self._layout, self._faults, self._keep = device, layout, faults, keep
         self._factor = 1.0 if factor is None else factor
         self._groups, self._on_device = groups, on_device
-        self._group_of = {tile: group for group in groups for tile in layout.tiles(group)}
+        # Directly, files are read to the beginning of a page each.
+        self._runs = {group: layout.runs(group, one_by_one=direct) for group in groups}
         self._passing = [group for group in groups if group not in on_device]
         self._staying: dict[int, DeviceGroup] = {}
-        self._pinned: dict[int, PinnedGroup] = {}
-        # By the address of a pinned buffer, which is read until then.
-        self._sent: dict[int, Event] = {}
-        sent = self._sent
         with device:
             self._arena, begins = self._room_for_all(sorted(on_device))
             self._slots: list[Slot] = []
@@ -186,25 +265,12 @@ class CudaTileStream:
         # Passing groups take the slots in turns: how many were computed, sent whole, and have a slot.
         self._done = self._whole = self._opened = 0
         self._entries: list[NDArray[np.uint64]] = []  # of the group that comes next, if it stays
-        staying = frozenset(
-            tile for group in groups if group in on_device or group in in_host for tile in layout.tiles(group)
-        )
-        examine = partial(
-            _examine, device, layout, self._group_of, self._arena, begins, in_host, self._pinned, sent,
-            Lock(), factor is not None,
+        self._reader = RunReader(
+            device, source, layout, self._runs, begins=begins, arena=self._arena, in_host=in_host,
+            slots=buffers, weighted=factor is not None, direct=direct, trace=trace,
         )  # fmt: skip
-
-        def prepare(tile: int, arrived: Any, stays: bool) -> Any:
-            return arrived if stays else examine(tile, arrived)
-
-        def wait_for(buffer: NDArray[np.uint8]) -> None:
-            if event := sent.pop(buffer.ctypes.data, None):
-                event.synchronize()
-
-        self._host = TileStream(
-            source, list(self._group_of), staying, buffers, readers, prepare, device.pinned, trace, direct,
-            examine=examine, wait_for=wait_for, label=self._group_of.__getitem__,
-        )  # fmt: skip
+        self._pinned = self._reader.pinned
+        self._ring = ReadRing(buffers, readers, layout.run_bytes, device.pinned)
         self._trace = trace
         self._device_trace = None if trace is None else DeviceTrace(device, trace)
 
@@ -218,29 +284,38 @@ class CudaTileStream:
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles; returns before it is done, the first groups of the next pass under way."""
-        if self.all_resident and len(self._staying) == len(self._on_device):
+        reading = {group: self._runs[group] for group in self._groups if not self._stays(group)}
+        if not reading:
             for group in self._groups:
                 self._compute(group, compute)
             return PassTraffic(0, 0.0)
-
-        def use(tile: int, arrived: Arrived) -> None:
-            group = self._group_of[tile]
-            last = tile == self._layout.tiles(group)[-1]
-            with nullcontext() if self._trace is None else self._trace.span(HOST, f"tile {group}"):
-                if group in self._on_device:
-                    if group not in self._staying:
-                        self._entries.append(arrived[1])
-                elif group not in self._pinned:
-                    self._send(tile, arrived)
-                if last:
+        waited, total = 0.0, 0
+        items = [(group, tiles) for group, runs in reading.items() for tiles in runs]
+        with self._ring.reading(items, self._reader.read) as ahead:
+            for group in self._groups:
+                for tiles in reading.get(group, ()):
+                    asked = time.perf_counter()
+                    run = ahead.take()
+                    waited += time.perf_counter() - asked
+                    total += run.bytes_read
+                    if group in self._on_device:
+                        self._entries.append(run.entries)
+                    elif group not in self._pinned:
+                        self._send(group, tiles, run)
+                    ahead.release()
+                with nullcontext() if self._trace is None else self._trace.span(HOST, f"tile {group}"):
                     self._compute(group, compute)
+        return PassTraffic(total, waited)
 
-        return self._host.run(use)
+    def _stays(self, group: int) -> bool:
+        """Whether a group is where it stays."""
+        pinned = self._pinned.get(group)
+        return group in self._staying or (pinned is not None and pinned.complete)
 
     @property
     def all_resident(self) -> bool:
         """See Tiles."""
-        return self._host.all_resident
+        return all(map(self._stays, self._groups))
 
     @property
     def recordable(self) -> bool:
@@ -252,10 +327,10 @@ class CudaTileStream:
         self._device.synchronize()
         if self._device_trace is not None:
             self._device_trace.finish()
-        self._host.close()
+        self._ring.clear()
         if self._arena is not None:
             self._arena.close()
-        for kept in (self._pinned, self._slots, self._staying, self._entries, self._sent):
+        for kept in (self._pinned, self._slots, self._staying, self._entries):
             kept.clear()
         self._arena = self._room = self._widths = self._faults = None
 
@@ -297,18 +372,17 @@ class CudaTileStream:
             self._keep(there)
         return there
 
-    def _send(self, tile: int, arrived: Arrived) -> None:
-        """Send a tile of the passing group that is computed next."""
-        encoded, entry = arrived
+    def _send(self, group: int, tiles: range, run: TileRun) -> None:
+        """Send a run of the passing group that is computed next."""
         slot = self._open(self._done)
-        slot.entries.append(entry)
-        place = int(self._layout.places[tile])
-        with self._device, self._span(COPY, self._group_of[tile], encoded.size):
-            self._sent[encoded.ctypes.data] = self._device.upload_async(
-                slot.bytes[place : place + encoded.size], encoded
+        slot.entries.append(run.entries)
+        place = int(self._layout.places[tiles.start])
+        with self._device, self._span(COPY, group, run.encoded.size):
+            self._reader.sent[run.buffer] = self._device.upload_async(
+                slot.bytes[place : place + run.encoded.size], run.encoded
             )
-        if tile == self._layout.tiles(self._group_of[tile])[-1]:
-            self._send_table(self._done, self._group_of[tile])
+        if tiles.stop == self._layout.tiles(group).stop:
+            self._send_table(self._done, group)
 
     def _send_ahead(self) -> None:
         """Send groups from pinned memory to all slots that are free, or will be before they arrive."""
@@ -341,40 +415,3 @@ class CudaTileStream:
     def _span(self, track: str, group: int, nbytes: int = 0) -> AbstractContextManager[None]:
         trace = self._device_trace
         return nullcontext() if trace is None else trace.span(track, f"tile {group}", nbytes)
-
-
-# Without a reference to a stream: in a cycle the tiles would be there until somebody looks for garbage, long
-# after the run.
-def _examine(
-    device: Device,
-    layout: GroupLayout,
-    group_of: dict[int, int],
-    arena: Room | None,
-    begins: dict[int, int],
-    in_host: frozenset[int],
-    pinned: dict[int, PinnedGroup],
-    sent: dict[int, Event],
-    lock: Lock,
-    weighted: bool,
-    tile: int,
-    encoded: NDArray[np.uint8],
-) -> Arrived:
-    """Check a tile that was read, and bring it to where it stays, if it does; any thread may."""
-    entry = map_tile(encoded, weighted=weighted)
-    check_sizes(layout, tile, entry)
-    if encoded.size > layout.limits[tile]:
-        # It would lie on what comes behind it.
-        raise ReplacedError(f"tile {tile} has {encoded.size} bytes and had at most {layout.limits[tile]}.")
-    group, place = group_of[tile], int(layout.places[tile])
-    if group in begins:
-        assert arena is not None, "there is room for what stays"
-        at = begins[group] + place
-        entry[0] = arena.address + at
-        with device:
-            sent[encoded.ctypes.data] = device.upload_async(arena.bytes[at : at + encoded.size], encoded)
-    elif group in in_host:
-        with lock:
-            if group not in pinned:
-                pinned[group] = PinnedGroup(device, int(layout.room[group]), layout.tiles(group))
-        pinned[group].put(tile, place, encoded, entry)
-    return encoded, entry

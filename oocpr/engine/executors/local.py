@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 SWITCHING = 1e-4
-"""Seconds for which a thread may keep Python from the others. Those of several devices launch a little each:
-with the usual 5 ms four H200s took 28 ms for a pass of R-MAT with 1.06 G edges, with this 22."""
+"""Seconds for which a thread may keep Python from the others in a run on devices. Those that read tiles do a
+little each, and so do those of several devices: with the usual 5 ms four H200s took 28 ms for a pass of R-MAT
+with 1.06 G edges, with this 22."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ class LocalBackends:
         self.backends: list[Backend] = []
         self._threads: list[ThreadPoolExecutor] = []
         self.several = several
-        self._interval = sys.getswitchinterval()
-        if several:
+        self._interval = sys.getswitchinterval() if several or job.plan.devices else None
+        if self._interval is not None:
             sys.setswitchinterval(SWITCHING)
         try:
             for stripe in range(len(job.plan.stripes) if several else 1):
@@ -103,7 +104,7 @@ class LocalBackends:
 
     def close(self) -> None:
         """Wait until no thread is at work, and let others have what the backends were limited to."""
-        if self.several:
+        if self._interval is not None:
             sys.setswitchinterval(self._interval)
         for thread in self._threads:
             thread.shutdown(cancel_futures=True)

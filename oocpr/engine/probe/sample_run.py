@@ -107,11 +107,8 @@ class SampleRun:
             times = SampleTimes(
                 first,
                 median(later),
-                brought={tile: self._brought(tile, spans) for tile, spans in read.items()},
-                taken={
-                    tile: sum(took for end, took in spans if end <= self._first_end)
-                    for tile, spans in host.items()
-                },
+                brought=self._in_first_pass(read),
+                taken=self._in_first_pass(host),
                 launched=median(launching) / max(1, len(sample.tiles)),
                 closing=self._closing[index],
             )
@@ -120,10 +117,11 @@ class SampleRun:
             found.append(times)
         return found
 
-    def _brought(self, tile: int, spans: list[tuple[float, float]]) -> float:
-        """Seconds in which the tile, or the tiles of the group, were read first."""
-        layout = self._job.layout
-        return sum(took for _, took in spans[: 1 if layout is None else len(layout.tiles(tile))])
+    def _in_first_pass(self, noted: dict[int, list[tuple[float, float]]]) -> dict[int, float]:
+        """Seconds of each tile, or group of tiles, in the first pass."""
+        return {
+            tile: sum(took for end, took in spans if end <= self._first_end) for tile, spans in noted.items()
+        }
 
     def timings(self) -> list[TileTimings]:
         """How fast tiles are streamed through each device, by the rounds that were measured last."""

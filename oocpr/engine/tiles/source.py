@@ -7,7 +7,8 @@ in (1/2, 1]. That is exact and cancels, and no number of a run then depends on t
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +89,37 @@ class WeightedTiles:
         out[:_FRAME].view(np.uint64)[:] = size, step
         begin = _behind(size, step)
         return begin + self._weights.read_into(tile, out[begin:], direct=direct)
+
+
+ReadTiles = Callable[[range, NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
+"""Reads tiles of at most so many bytes, each to where it begins in a buffer; returns their sizes. They begin
+at multiples of eight, and what is before the next one may be written to."""
+
+
+@runtime_checkable
+class RunSource(Protocol):
+    """A `TileBytes` that reads several tiles at once."""
+
+    def read_run(
+        self, tiles: range, out: NDArray[np.uint8], begins: NDArray[np.int64], limits: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """See ReadTiles."""
+
+
+def run_reader(source: TileBytes, *, direct: bool) -> ReadTiles:
+    """How several tiles of a source are read: at once, or one by one."""
+    if isinstance(source, RunSource) and not direct:
+        return source.read_run
+
+    def read(
+        tiles: range, out: NDArray[np.uint8], begins: NDArray[np.int64], limits: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        places = zip(tiles, begins.tolist(), limits.tolist(), strict=True)
+        return np.array(
+            [source.read_into(tile, out[at : at + most], direct=direct) for tile, at, most in places]
+        )
+
+    return read
 
 
 def split_tile(encoded: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

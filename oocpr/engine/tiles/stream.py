@@ -8,11 +8,13 @@ the memory whatever the speeds are. Resident tiles are read and prepared once, i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from oocpr.engine.trace import READ
 from oocpr.store.direct_io import aligned
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.trace import Trace
+
+
+Item = TypeVar("Item")
 
 
 class TileBytes(Protocol):
@@ -65,6 +70,101 @@ class Tiles(Protocol):
         """End what is still going on and free all tiles; no pass follows."""
 
 
+class ReadAhead(Generic[Item]):
+    """Items that threads read in their order, as many ahead as there are buffers."""
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        buffers: list[NDArray[np.uint8] | None],
+        allocate: Callable[[], NDArray[np.uint8]],
+        read: Callable[[Item, NDArray[np.uint8], int], Any],
+    ) -> None:
+        self._items, self._buffers, self._allocate, self._read = items, buffers, allocate, read
+        # An item takes these queues 2 us of Python, and took futures 7.
+        self._todo: SimpleQueue[int | None] = SimpleQueue()
+        self._done: list[SimpleQueue[Any]] = [SimpleQueue() for _ in buffers]
+        self._taken = self._released = 0
+        for number in range(min(len(buffers), len(items))):
+            self._todo.put(number)
+
+    def take(self) -> Any:
+        """Wait for what `read` made of the next item, or raised."""
+        slot = self._taken % len(self._buffers)
+        self._taken += 1
+        failed, result = self._done[slot].get()
+        if not failed:
+            return result
+        try:
+            raise result
+        finally:
+            # The error has this function.
+            del result
+
+    def release(self) -> None:
+        """Let the first buffer that was taken be read into again."""
+        later = self._released + len(self._buffers)
+        self._released += 1
+        if later < len(self._items):
+            self._todo.put(later)
+
+    def serve(self) -> None:
+        """Read until there is no more; in a thread."""
+        while (number := self._todo.get()) is not None:
+            slot = number % len(self._buffers)
+            try:
+                buffer = self._buffers[slot]
+                if buffer is None:
+                    # Here, since pinned memory takes long to make: others read meanwhile.
+                    buffer = self._buffers[slot] = self._allocate()
+                result = False, self._read(self._items[number], buffer, slot)
+            except BaseException as error:  # noqa: BLE001 - who takes it raises it
+                result = True, error
+            self._done[slot].put(result)
+            del buffer, result  # or they would be there until the next ones are
+
+    def stop(self, threads: int) -> None:
+        """Have so many threads end."""
+        for _ in range(threads):
+            self._todo.put(None)
+
+
+class ReadRing:
+    """Buffers that what is read takes in turns, of so many bytes, and how many threads read into them.
+
+    `allocate` makes a buffer, which begins with a page.
+    """
+
+    def __init__(
+        self, slots: int, readers: int, nbytes: int, allocate: Callable[[int], NDArray[np.uint8]] = aligned
+    ) -> None:
+        self._slots, self._readers = slots, readers
+        self._allocate = partial(allocate, nbytes)
+        self._buffers: list[NDArray[np.uint8] | None] = []
+
+    @contextmanager
+    def reading(
+        self, items: Sequence[Item], read: Callable[[Item, NDArray[np.uint8], int], Any]
+    ) -> Iterator[ReadAhead[Item]]:
+        """Have threads call ``read(item, buffer, slot)`` for each item meanwhile."""
+        slots = min(self._slots, len(items))
+        # Buffers are those of the last pass: a disk was a quarter slower into fresh memory.
+        self._buffers += [None] * (slots - len(self._buffers))
+        ahead = ReadAhead(items, self._buffers, self._allocate, read)
+        with ThreadPoolExecutor(self._readers, thread_name_prefix="oocpr-read") as pool:
+            threads = min(self._readers, slots)
+            try:
+                for _ in range(threads):
+                    pool.submit(ahead.serve)
+                yield ahead
+            finally:
+                ahead.stop(threads)
+
+    def clear(self) -> None:
+        """Free the buffers."""
+        self._buffers.clear()
+
+
 class TileStream:
     """The tiles of one stripe, or of several that follow each other, pass after pass.
 
@@ -77,16 +177,8 @@ class TileStream:
     prepare
         Makes what is computed with of a tile's number and its bytes, which lie in the ring; called once for a
         tile that stays, and says so: then it has to copy what it keeps of them.
-    allocate
-        Makes a buffer of the ring, which begins with a page.
     direct
         Whether tiles are read past the system's page cache.
-    examine
-        Called by the thread that has read a tile that stays; makes of its bytes what `prepare` gets.
-    wait_for
-        Called by the thread that reads before it reads into a buffer again.
-    label
-        What a timeline calls a tile by.
     """
 
     def __init__(
@@ -96,26 +188,18 @@ class TileStream:
         resident: frozenset[int],
         slots: int,
         readers: int,
-        prepare: Callable[[int, Any, bool], Any],
-        allocate: Callable[[int], NDArray[np.uint8]] = aligned,
+        prepare: Callable[[int, NDArray[np.uint8], bool], Any],
         trace: Trace | None = None,
         direct: bool = False,
-        examine: Callable[[int, NDArray[np.uint8]], Any] | None = None,
-        wait_for: Callable[[NDArray[np.uint8]], None] | None = None,
-        label: Callable[[int], int] = int,
     ) -> None:
         self._source = source
         self._tiles = tiles
-        self._examine, self._wait_for, self._label = examine, wait_for, label
         self._resident = resident
         self._kept: dict[int, Any] = {}
-        self._slots = slots
-        self._readers = readers
         self._prepare = prepare
-        self._allocate = allocate
         self._trace = trace
         self._direct = direct
-        self._ring: list[NDArray[np.uint8]] = []
+        self._ring = ReadRing(slots, readers, source.max_bytes)
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles."""
@@ -136,53 +220,31 @@ class TileStream:
         self._ring.clear()
 
     def _read_and_compute(self, compute: Callable[[int, Any], None]) -> PassTraffic:
-        to_read = [tile for tile in self._tiles if tile not in self._kept]
-        ring = self._buffers(min(self._slots, len(to_read)))
         waited, total = 0.0, 0
-        with ThreadPoolExecutor(self._readers, thread_name_prefix="oocpr-read") as pool:
-            # A read is had by nobody once it is looked at: its error has this function.
-            reading: dict[int, Future[tuple[int, Any]]] = {}
-            for slot, tile in enumerate(to_read[: len(ring)]):
-                reading[tile] = pool.submit(self._read, tile, ring[slot], slot)
-            computed = 0
+        to_read = [tile for tile in self._tiles if tile not in self._kept]
+        with self._ring.reading(to_read, self._read) as ahead:
             for tile in self._tiles:
-                if tile not in reading:
+                if tile in self._kept:
                     compute(tile, self._kept[tile])
                     continue
                 asked = time.perf_counter()
-                size, arrived = reading.pop(tile).result()
+                size, arrived = ahead.take()
                 waited += time.perf_counter() - asked
                 total += size
                 if tile in self._resident:
                     self._kept[tile] = arrived = self._prepare(tile, arrived, True)
                 compute(tile, arrived)
                 del arrived  # or it would be there while the next tile is waited for
-                # Tiles take the buffers in turns, as they are computed in the order in which they are read.
-                slot, later = computed % len(ring), computed + len(ring)
-                computed += 1
-                if later < len(to_read):
-                    reading[to_read[later]] = pool.submit(self._read, to_read[later], ring[slot], slot)
+                ahead.release()
         if self.all_resident:
-            ring.clear()
+            self._ring.clear()
         return PassTraffic(total, waited)
-
-    def _buffers(self, slots: int) -> list[NDArray[np.uint8]]:
-        """Buffers of the ring, those of the last pass: a disk was a quarter slower into fresh memory."""
-        missing = slots - len(self._ring)
-        self._ring += [self._allocate(self._source.max_bytes) for _ in range(missing)]
-        del self._ring[slots:]
-        return self._ring
 
     def _read(self, tile: int, buffer: NDArray[np.uint8], slot: int) -> tuple[int, Any]:
         """Read a tile; returns its size, and it prepared or, if it stays, its bytes."""
         trace = self._trace
-        if self._wait_for is not None:
-            self._wait_for(buffer)
-        name = f"tile {self._label(tile)}"
-        with nullcontext() if trace is None else trace.span(f"{READ}, buffer {slot}", name):
+        with nullcontext() if trace is None else trace.span(f"{READ}, buffer {slot}", f"tile {tile}"):
             size = self._source.read_into(tile, buffer, direct=self._direct)
         encoded = buffer[:size]
-        if tile in self._resident:
-            return size, encoded if self._examine is None else self._examine(tile, encoded)
         # What takes no memory is done while others are computed.
-        return size, self._prepare(tile, encoded, False)
+        return size, encoded if tile in self._resident else self._prepare(tile, encoded, False)

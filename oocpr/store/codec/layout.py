@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ KIND_RAW, KIND_OFFSETS, KIND_TILE = 0, 1, 2
 FLAG_RUNS, FLAG_VERBATIM = 1 << 8, 1 << 9
 TILE_HEADER = 16
 OFFSETS_HEADER = 8
+_KIND, _SIZES = Struct("<4sI"), Struct("<2I")
 
 
 class Stream(NamedTuple):
@@ -118,29 +120,19 @@ def _split(
     return [Stream(of.values, **parts) for of, parts in zip(streams, found, strict=False)], found[-1]["ranks"]
 
 
-def _split_checked(
-    buf: NDArray[np.uint8], at: int, counts: Sequence[Counts], ranks: int
-) -> tuple[list[Stream], NDArray[np.uint32]]:
-    streams, others = _split(buf, at, counts, ranks)
-    for stream in streams:
-        fault = validate_stream(*stream)
-        if fault:
-            raise DamagedError(f"A chunk contradicts itself: {FAULTS[fault]}.")
-    return streams, others
-
-
 def kind_of(buf: NDArray[np.uint8]) -> int:
     """KIND of a coded chunk, and its FLAGs; DamagedError if the bytes do not begin as a chunk does."""
-    if buf.size < 8 or buf[:4].tobytes() != MAGIC:
+    magic, kind = _KIND.unpack_from(buf.data) if buf.size >= _KIND.size else (b"", 0)
+    if magic != MAGIC:
         raise DamagedError(f"{buf.size} bytes that do not begin as a packed chunk does.")
-    return int.from_bytes(buf[4:8].tobytes(), "little")
+    return int(kind)
 
 
 def sizes_of(buf: NDArray[np.uint8]) -> tuple[int, int]:
     """Edges and segments that a tile's header promises; DamagedError if the bytes end inside it."""
     if buf.size < 4 * TILE_HEADER:
         raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.")
-    edges, segments = np.frombuffer(buf[8:16].tobytes(), "<u4").tolist()
+    edges, segments = _SIZES.unpack_from(buf.data, _KIND.size)
     return edges, segments
 
 
@@ -152,10 +144,12 @@ def new_header(words: int, kind: int) -> NDArray[np.uint32]:
     return header
 
 
-def _aligned(buf: NDArray[np.uint8], header: int) -> NDArray[np.uint8]:
-    if buf.size < 4 * header:
-        raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.")
-    view = (buf if buf.ctypes.data % 4 == 0 else buf.copy())[:]
+def _aligned(buf: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return buf if buf.ctypes.data % 4 == 0 else buf.copy()
+
+
+def _read_only(buf: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    view = buf[:]
     # One type of array for the compiled kernels, whoever owns the bytes.
     view.flags.writeable = False
     return view
@@ -168,32 +162,50 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
     by `expand_segments`, which decodes them. Returns views into `buf`, or into a copy if it does not begin at
     a multiple of four. Raises DamagedError if the bytes are not those of a tile.
     """
-    kind = kind_of(buf)
-    if kind & ~(FLAG_RUNS | FLAG_VERBATIM) != KIND_TILE:
-        raise DamagedError(f"A chunk has kind {kind:#x} where a tile belongs.")
-    buf = _aligned(buf, TILE_HEADER)
-    header = [int(x) for x in buf[: 4 * TILE_HEADER].view("<u4")]
-    edges, segments, nonempty = header[2:5]
-    verbatim = bool(kind & FLAG_VERBATIM)
-    if any(header[11 if verbatim else 14 :]):
-        raise DamagedError("A tile's header has numbers where zeros belong.")
-    sizes = [edges, segments] if verbatim else [edges, nonempty, segments]
-    counts = [Counts(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
-    streams, ranks = _split_checked(buf, 4 * TILE_HEADER, counts, blocks_of(segments) + 1)
-    if verbatim:
-        nothing = buf[:0].view("<u4")
-        streams.insert(1, Stream(0, nothing, nothing.reshape(-1, 4), nothing, buf[:0].view("<u2"), buf[:0]))
-    gaps, starts, lengths = streams
-    runs = bool(kind & FLAG_RUNS)
-    return PackedTile(edges, segments, nonempty, verbatim, runs, lengths, starts, gaps, ranks)
+    buf = _aligned(buf)
+    # Numba takes microseconds to know an array that is read-only.
+    places = locate_tiles(buf, np.zeros(1, np.int64), np.array([buf.size]))[0].tolist()
+    buf = _read_only(buf)
+    edges, segments, nonempty, verbatim = places[:4]
+    header = buf[: 4 * TILE_HEADER].view("<u4").tolist()
+
+    def stream(number: int, behind: int, size: int) -> Stream:
+        at, (rows, wide, narrow) = places[4 + STREAM_PARTS * number :], header[behind : behind + 3]
+        return Stream(
+            size,
+            buf[at[0] : at[0] + 4 * GROUP * rows].view("<u4"),
+            buf[at[1] : at[1] + 16 * (blocks_of(size) + 1)].view("<u4").reshape(-1, 4),
+            buf[at[2] : at[2] + 4 * wide].view("<u4"),
+            buf[at[3] : at[3] + 2 * narrow].view("<u2"),
+            buf[at[4] : at[4] + -(-size // GROUP)],
+        )
+
+    nothing = buf[:0].view("<u4")
+    starts = Stream(0, nothing, nothing.reshape(-1, 4), nothing, buf[:0].view("<u2"), buf[:0])
+    return PackedTile(
+        edges,
+        segments,
+        nonempty,
+        bool(verbatim),
+        bool(kind_of(buf) & FLAG_RUNS),
+        lengths=stream(0, 8 if verbatim else 11, segments),
+        starts=starts if verbatim else stream(1, 8, nonempty),
+        gaps=stream(2, 5, edges),
+        ranks=buf[places[-1] : places[-1] + 4 * (blocks_of(segments) + 1)].view("<u4"),
+    )
 
 
 def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
     """First offset and steps of a chunk of offsets, checked as by `parse_tile`."""
-    buf = _aligned(buf, OFFSETS_HEADER)
+    if buf.size < 4 * OFFSETS_HEADER:
+        raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.")
+    buf = _read_only(_aligned(buf))
     header = buf[: 4 * OFFSETS_HEADER].view("<u4")
     count, rows, wide, narrow = (int(x) for x in header[2:6])
-    (steps,), _ = _split_checked(buf, 4 * OFFSETS_HEADER, [Counts(count, rows, wide, narrow)], 0)
+    (steps,), _ = _split(buf, 4 * OFFSETS_HEADER, [Counts(count, rows, wide, narrow)], 0)
+    fault = validate_stream(*steps)
+    if fault:
+        raise DamagedError(f"A chunk contradicts itself: {FAULTS[fault]}.")
     return int.from_bytes(header[6:8].tobytes(), "little", signed=True), steps
 
 
@@ -245,7 +257,6 @@ def _allocate(
     return (out, *_split(out, header.nbytes, counts, ranks))
 
 
-# What the numbers that validate_stream returns mean.
 FAULTS = {
     1: "a group is wider than 32 bits",
     2: "the directory contradicts the widths",
@@ -254,6 +265,7 @@ FAULTS = {
     5: "an exception lies behind the last value",
     6: "an exception has more than 32 bits",
 }
+"""What the numbers that `validate_stream` returns mean."""
 
 
 @inner()
@@ -310,21 +322,32 @@ def validate_stream(size, words, directory, wide, narrow, widths):
 
 STREAM_PARTS = 5
 PLACES = 4 + 3 * STREAM_PARTS + 1
-"""Numbers that `locate_tile` finds."""
+"""Numbers that `locate_tiles` finds of each tile."""
 
 
-@entry()
+_PARTS = ("words", "directory", "wide", "narrow", "widths", "ranks")
+_ENDS, _OTHER_SIZE, _NO_ZEROS, _NO_TILE = 16, 32, 33, 34
+"""What `_locate` returns beside keys of FAULTS: the bytes end inside a part, which is added; have another
+size than the header says, which is then the first of `places`; the header has numbers where zeros belong; or
+is none of a tile.
+"""
+_MAGIC_WORD = int.from_bytes(MAGIC, "little")
+
+
+@inner()
 def _locate(buf, places):
-    """Fill `places` as `locate_tile` says; whether the bytes are those of a sound tile."""
+    """Fill `places` as `locate_tiles` says; returns 0, or what is wrong."""
+    if buf.size < 4 * TILE_HEADER:
+        return _NO_TILE
     header = buf[: 4 * TILE_HEADER].view(np.uint32)
     kind = header[1]
     if header[0] != _MAGIC_WORD or kind & uint32(0xFFFFFFFF ^ (FLAG_RUNS | FLAG_VERBATIM)) != KIND_TILE:
-        return False
+        return _NO_TILE
     verbatim = kind & uint32(FLAG_VERBATIM) != 0
     streams = 2 if verbatim else 3
     for k in range(5 + 3 * streams, TILE_HEADER):
         if header[k] != 0:
-            return False
+            return _NO_ZEROS
     edges, segments, nonempty = int64(header[2]), int64(header[3]), int64(header[4])
     places[:] = 0
     places[0], places[1], places[2], places[3] = edges, segments, nonempty, verbatim
@@ -335,6 +358,8 @@ def _locate(buf, places):
         if part == 2:
             places[PLACES - 1] = at
             at += 4 * ((segments + 1023) // 1024 + 1)
+            if at > size:
+                return _ENDS + STREAM_PARTS
         for k in range(streams):
             own = 4 + STREAM_PARTS * (0 if k == streams - 1 else 2 - k)
             values = edges if k == 0 else segments if k == streams - 1 else nonempty
@@ -351,9 +376,11 @@ def _locate(buf, places):
             else:
                 at += (values + 31) // 32
             if at > size:
-                return False
-    if at + (-at & 3) != size:
-        return False
+                return _ENDS + part
+    at += -at & 3
+    if at != size:
+        places[0] = at
+        return _OTHER_SIZE
     for k in range(streams):
         own = 4 + STREAM_PARTS * (0 if k == streams - 1 else 2 - k)
         values = edges if k == 0 else segments if k == streams - 1 else nonempty
@@ -364,24 +391,50 @@ def _locate(buf, places):
         wide_of = buf[places[own + 2] : places[own + 2] + 4 * int64(wide)].view(np.uint32)
         narrow_of = buf[places[own + 3] : places[own + 3] + 2 * int64(narrow)].view(np.uint16)
         widths = buf[places[own + 4] : places[own + 4] + (values + 31) // 32]
-        if validate_stream(values, words, directory, wide_of, narrow_of, widths):
-            return False
-    return True
+        fault = validate_stream(values, words, directory, wide_of, narrow_of, widths)
+        if fault:
+            return fault
+    return 0
 
 
-_MAGIC_WORD = int.from_bytes(MAGIC, "little")
+@entry()
+def _locate_all(buf, begins, sizes, places):
+    """Locate tiles up to the first with which something is wrong; returns how many, and what it is."""
+    for k in range(sizes.size):
+        fault = _locate(buf[begins[k] : begins[k] + sizes[k]], places[k])
+        if fault:
+            return k, fault
+    return sizes.size, 0
 
 
-def locate_tile(buf: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Check a tile as `parse_tile` does, and find where its parts are, as fast as its bytes can be read.
+def locate_tiles(
+    buf: NDArray[np.uint8], begins: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Find where the parts of tiles are, and check them as `parse_tile` says; shape (tiles, PLACES).
 
-    `buf` begins at a multiple of four. Returns edges, segments, segments that are not empty, whether columns
-    are verbatim; of the lengths, then of the starts and of the gaps, where words, directory, wide and narrow
-    exceptions and widths begin; and where ranks begin. Raises DamagedError if the bytes are not those of a
-    tile.
+    Tiles begin at multiples of four. Returns of each edges, segments, segments that are not empty, whether
+    columns are verbatim; of the lengths, then of the starts and of the gaps, where words, directory, wide and
+    narrow exceptions and widths begin in the tile; and where ranks begin. Raises DamagedError if the bytes
+    are not those of tiles.
     """
-    places = np.empty(PLACES, np.int64)
-    if buf.size < 4 * TILE_HEADER or not _locate(buf, places):
-        parse_tile(buf)  # says why
-        raise DamagedError("A chunk is no tile.")
+    places = np.empty((sizes.size, PLACES), np.int64)
+    wrong, fault = _locate_all(buf, begins, sizes, places)
+    if fault:
+        raise _damage(buf[begins[wrong] : begins[wrong] + sizes[wrong]], fault, int(places[wrong, 0]))
     return places
+
+
+def _damage(buf: NDArray[np.uint8], fault: int, size: int) -> DamagedError:
+    """Make the error for what `_locate` has found; `size` is what the header says."""
+    if fault in FAULTS:
+        return DamagedError(f"A chunk contradicts itself: {FAULTS[fault]}.")
+    if fault == _NO_ZEROS:
+        return DamagedError("A tile's header has numbers where zeros belong.")
+    if fault == _OTHER_SIZE:
+        return DamagedError(f"A chunk has {buf.size} bytes where its header says {size}.")
+    if fault < _OTHER_SIZE:
+        return DamagedError(f"A chunk of {buf.size} bytes ends inside its {_PARTS[fault - _ENDS]}.")
+    kind = kind_of(buf)
+    if kind & ~(FLAG_RUNS | FLAG_VERBATIM) != KIND_TILE:
+        return DamagedError(f"A chunk has kind {kind:#x} where a tile belongs.")
+    return DamagedError(f"A chunk of {buf.size} bytes ends inside its header.")
