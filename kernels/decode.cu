@@ -174,12 +174,13 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP)
   for (u32 i = me; i <= last; i += GROUP) starts[b * BLOCK + i] = values[PITCH * (i / GROUP) + i % GROUP];
 }
 
-// Decodes all columns, checks them, writes them where `columns` is not null, one behind the other, and adds to
-// `hub_edges` how many are among the first `hubs` nodes.
+// Decodes all columns, checks them, and adds to `hub_edges`, if it is not null, how many are among the first `hubs` nodes.
+// If `columns` is not null, they are written there, one behind the other, counted from the first node of `window`; those
+// outside it, which may be no nodes, become the number of its nodes, behind which zeros are gathered.
 extern "C" __global__ void __launch_bounds__(TEAMS* GROUP)
     decode_columns(const TileEntry* tiles, const BlockEntry* entries, const u8* widths, const u32* begins,
-                   const u32* ranks, const u32* starts, u32 blocks, u32 nodes, u32 hubs, u32* columns, u64* hub_edges,
-                   u32* faults) {
+                   const u32* ranks, const u32* starts, u32 blocks, u32 nodes, u32 hubs, u64 window, u32* columns,
+                   u64* hub_edges, u32* faults) {
   const u64 b = group_number<GROUP>();
   // Segments that contradict themselves lead anywhere.
   if (b >= blocks || *faults & (FAULT_SEGMENTS | FAULT_STARTS)) return;
@@ -207,20 +208,37 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP)
     if (i <= last) {
       most = max(most, value);
       among += value < hubs;
-      if (columns) columns[i] = value;
+      // Unsigned: columns before the window wrap to behind it.
+      if (columns) columns[i] = min(value - u32(window), u32(window >> 32));
     }
   }
   flag(faults, FAULT_RANGE, most >= nodes);
   among = group_sum<GROUP>(among);
-  if (me == 0 && among) atomicAdd(hub_edges, u64(among));
+  if (hub_edges && me == 0 && among) atomicAdd(hub_edges, u64(among));
 }
 
-// Lists the first edge of each segment that is not empty; 32 lanes a block of edges.
+// Decodes all weights, those of a tile behind those of another; one thread PIECE edges of a block.
+extern "C" __global__ void decode_weights(const TileEntry* tiles, const BlockEntry* entries, u32 blocks, double factor,
+                                          double* weights) {
+  constexpr u32 PIECES = BLOCK / PIECE;
+  const u64 b = thread_number() / PIECES;
+  if (b >= blocks) return;
+  const TileEntry& tile = tiles[entries[b].rest.tile];
+  const u32 first = (u32(b) - tile.block) * BLOCK + u32(thread_number() % PIECES) * PIECE;
+  if (first >= tile.edges) return;
+  const Weights::Piece piece = tile.weights_of(WEIGHT_PARTS, factor).read(first);
+#pragma unroll
+  for (u32 i = 0; i < PIECE; ++i) {
+    if (first + i < tile.edges) weights[tile.edge + first + i] = piece.bits(int(i)) * factor;
+  }
+}
+
+// Lists the first edge of each segment that is not empty; 32 lanes a block of edges. Of what has faults there is none.
 extern "C" __global__ void __launch_bounds__(TEAMS* GROUP)
     list_begins(const TileEntry* tiles, const BlockEntry* entries, const u32* begins, const u32* ranks, u32 blocks,
-                u32* edges_of) {
+                const u32* faults, u32* edges_of) {
   const u64 b = group_number<GROUP>();
-  if (b >= blocks) return;
+  if (b >= blocks || *faults) return;
   const Begins found = find_begins({tiles, entries, nullptr, begins, ranks, nullptr}, b);
   const TileEntry& tile = tiles[entries[b].rest.tile];
   const u32 first = tile.edge + (u32(b) - tile.block) * BLOCK + GROUP * lane<GROUP>();
@@ -228,14 +246,19 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP)
   for (u32 rest = found.own; rest; rest &= rest - 1) edges_of[rank++] = first + lowest_bit(rest);
 }
 
-// Lists the first edge of each segment, of the empty ones too, one thread a segment; behind them stands `edges`.
+// Lists the first edge of each segment, of the empty ones too, one thread a segment; behind them stands `edges`. Of what
+// has faults, no segment has edges.
 //
 //   segments  of the group, those of one tile behind those of another
 extern "C" __global__ void list_offsets(const TileEntry* tiles, u32 tile_count, const u32* filled,
                                         const u32* filled_before, const u32* edges_of, u32 nonempty, u32 edges,
-                                        u32 segments, u32* offsets) {
+                                        u32 segments, const u32* faults, u32* offsets) {
   const u64 k = thread_number();
   if (k > segments) return;
+  if (*faults) {
+    offsets[k] = 0;
+    return;
+  }
   u32 rank = nonempty;
   if (k < segments) {
     // Before a tile there are its rows, and one segment more for each tile.

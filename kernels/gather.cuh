@@ -5,7 +5,7 @@
 //   PAIRED   1: each node has two numbers side by side, push and proposal, and both are summed
 //   STRIPED  1: proposals of nodes outside `window` are another stripe's and left out; the window's first node is
 //            its lower half, the number of nodes its upper
-//   INDEX    type of edge numbers: u32, or u64 for 2^32 edges and more
+//   WEIGHTED 1: what an edge brings is multiplied by its weight
 #pragma once
 #include "narrow.cuh"
 
@@ -18,13 +18,12 @@
 #ifndef STRIPED
 #define STRIPED 0
 #endif
-#ifndef INDEX
-#define INDEX u32
+#ifndef WEIGHTED
+#define WEIGHTED 0
 #endif
 
 using Reads = READS;
 using Stored = Reads::Stored;
-using Index = INDEX;
 
 #if PAIRED
 struct __align__(2 * sizeof(Stored)) Word {
@@ -93,13 +92,45 @@ struct Rows {
   }
 };
 
-// The sum of edges `begin` to `end` - 1, taken by a group of lanes.
+// The sum of edges `begin` to `end` - 1, taken by a group of lanes; `weights` are null where edges have none.
 template <int LANES>
-__device__ __forceinline__ Sum sum_edges(const u32* columns, u64 begin, u64 end, const Word* reads, u64 window) {
+__device__ __forceinline__ Sum sum_edges(const u32* columns, const double* weights, u64 begin, u64 end,
+                                         const Word* reads, u64 window) {
   Sum sum;
   for (u64 e = begin + lane<LANES>(); e < end; e += LANES) {
     const u32 column = read_once(columns + e);
-    sum.add(read_struct(reads + column), column, window);
+    const Word word = read_struct(reads + column);
+    if constexpr (WEIGHTED) {
+      sum.add(word, column, window, read_once(weights + e));
+    } else {
+      sum.add(word, column, window);
+    }
   }
   return sum.over<LANES>();
+}
+
+// The last of rows low .. high - 1 that begins at or before edge e; rows without edges are passed over.
+__device__ __forceinline__ u32 find_row(const u32* offsets, u32 low, u32 high, u32 e) {
+  while (high - low > 1) {
+    const u32 middle = low + (high - low) / 2;
+    if (read_shared(offsets + middle) <= e) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// The row of this thread's edge, one thread an edge; all threads of a block call it. No row for threads behind the
+// last edge.
+__device__ __forceinline__ u32 row_of_edge(const u32* offsets, u32 rows) {
+  __shared__ u32 bounds[2];
+  const u32 edges = offsets[rows];
+  if (threadIdx.x < 2 && edges) {
+    const u64 e = u64(blockIdx.x) * blockDim.x + (threadIdx.x ? blockDim.x - 1 : 0);
+    bounds[threadIdx.x] = find_row(offsets, 0, rows, e < edges ? u32(e) : edges - 1);
+  }
+  __syncthreads();
+  return thread_number() < edges ? find_row(offsets, bounds[0], bounds[1] + 1, u32(thread_number())) : rows;
 }

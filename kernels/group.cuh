@@ -33,6 +33,16 @@ struct TileEntry {
     return reinterpret_cast<const T*>(base + offset);
   }
 
+  // Its weights, of which `count` segments are read.
+  __device__ __forceinline__ Weights weights_of(u32 count, double factor) const {
+    Weights found = {{}, weighed, factor};
+#pragma unroll
+    for (int k = 0; k < WEIGHT_PARTS; ++k) {
+      found.parts[k] = u32(k) < count && weights[k] ? at<u16>(weights[k]) : nullptr;
+    }
+    return found;
+  }
+
   // A stream whose widths, whole blocks of them from the group's first on, are at `widths`.
   __device__ __forceinline__ Stream stream(const TileStream& parts, const u8* widths) const {
     return {at<u32>(parts.words), at<u32>(parts.directory), at<u32>(parts.wide), at<u16>(parts.narrow), widths};

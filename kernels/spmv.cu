@@ -34,9 +34,6 @@
 #ifndef PROBE
 #define PROBE 0
 #endif
-#ifndef WEIGHTED
-#define WEIGHTED 0
-#endif
 #if WEIGHTED
 #define WEIGHTS_OF_LINKS , u32 weight_parts, double factor
 #else
@@ -191,12 +188,7 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
     }
 #if WEIGHTED
     const TileEntry& weighted = tiles[entries[b].rest.tile];
-    Weights weights = {{}, weighted.weighed, factor};
-#pragma unroll
-    for (int k = 0; k < WEIGHT_PARTS; ++k) {
-      const bool there = u32(k) < weight_parts && weighted.weights[k];
-      weights.parts[k] = there ? weighted.at<u16>(weighted.weights[k]) : nullptr;
-    }
+    const Weights weights = weighted.weights_of(weight_parts, factor);
     const u32 first_edge = (u32(b) - weighted.block) * BLOCK + GROUP * me;
     Weights::Piece piece;
 #endif

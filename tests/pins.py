@@ -51,8 +51,8 @@ READS = ("float64", "float32", "bits16", "bits8")
 METHODS = ("power", "residual", "mixed")
 WAYS = ("plain", "teleport", "start", "weakly", "all")
 MEASURED = (
-    "seconds", "compile_seconds", "gteps", "peak_memory", "pass_seconds", "predicted_seconds",
-    "predicted_pass_seconds", "predicted_first_pass_seconds",
+    "seconds", "compile_seconds", "preparing_seconds", "gteps", "peak_memory", "pass_seconds",
+    "predicted_seconds", "predicted_pass_seconds", "predicted_first_pass_seconds",
 )  # fmt: skip
 """What JSON has of a run or a plan that differs from run to run."""
 
@@ -77,7 +77,7 @@ BAD_LINES = {
     "rank": (
         " | --bogus | x y | {bad}/letters.txt | {bad}/folder.zarr | {bad}/missing.zarr | "
         "{bad}/missing.txt | {bad}/links.txt --json {bad}/links.txt | "
-        "{weighted} --device cuda --kernel binned | {weighted} --method components"
+        "{weighted} --device cuda --kernel ell | {weighted} --method components"
     ),
     "import": (
         "x | {bad}/nan.txt {out} --weight 3 | {bad}/negative.txt {out} --weight 3 | "

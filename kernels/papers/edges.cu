@@ -3,11 +3,17 @@
 // Here alone the order of additions depends on timing. The sums are zero before.
 #include "gather.cuh"
 
+// Lists the row of each edge.
+extern "C" __global__ void number_edges(const u32* offsets, u32 rows, u32* numbers) {
+  const u32 row = row_of_edge(offsets, rows);
+  if (row < rows) numbers[thread_number()] = row;
+}
+
 // Kernel A: each edge divides what its node pushes by the node's out-degree.
-extern "C" __global__ void divide_and_add(const u32* numbers, const u32* columns, const double* pushed,
-                                          const u32* degrees, u64 edges, double* pushes) {
+extern "C" __global__ void divide_and_add(const u32* offsets, u32 rows, const u32* numbers, const u32* columns,
+                                          const double* pushed, const u32* degrees, double* pushes) {
   const u64 e = thread_number();
-  if (e >= edges) return;
+  if (e >= offsets[rows]) return;
   const u32 column = read_once(columns + e);
   atomicAdd(pushes + read_once(numbers + e), read_shared(pushed + column) / read_shared(degrees + column));
 }
@@ -20,10 +26,10 @@ extern "C" __global__ void exchange(const double* pushed, const u32* degrees, u3
   reads[node] = Reads::narrow(degree ? pushed[node] / degree : 0.0, scale);
 }
 
-extern "C" __global__ void add_edges(const u32* numbers, const u32* columns, const Stored* reads, u64 window, u64 edges,
-                                     double* pushes, float* proposals) {
+extern "C" __global__ void add_edges(const u32* offsets, u32 rows, const u32* numbers, const u32* columns,
+                                     const Stored* reads, u64 window, double* pushes, float* proposals) {
   const u64 e = thread_number();
-  if (e >= edges) return;
+  if (e >= offsets[rows]) return;
   const u32 column = read_once(columns + e);
   Sum sum;
   sum.add(read_struct(reinterpret_cast<const Word*>(reads) + column), column, window);

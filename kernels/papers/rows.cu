@@ -8,11 +8,11 @@
 #define ROW_LANES WARP
 #endif
 
-extern "C" __global__ void rows(const Index* offsets, const u32* columns, const Stored* reads, u64 window, u32 count,
-                                double* pushes, float* proposals) {
+extern "C" __global__ void rows(const u32* offsets, const u32* columns, const double* weights, const Stored* reads,
+                                u64 window, u32 count, double* pushes, float* proposals) {
   const u64 row = group_number<ROW_LANES>();
   if (row >= count) return;
   const Word* const words = reinterpret_cast<const Word*>(reads);
-  const Sum sum = sum_edges<ROW_LANES>(columns, offsets[row], offsets[row + 1], words, window);
+  const Sum sum = sum_edges<ROW_LANES>(columns, weights, offsets[row], offsets[row + 1], words, window);
   if (lane<ROW_LANES>() == 0) Rows{pushes, proposals}.put(row, sum);
 }

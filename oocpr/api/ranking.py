@@ -191,8 +191,8 @@ def pagerank(
         plain NumPy.
     kernel
         How a CUDA device multiplies; None for ``"balanced"``, the fastest, whose bits are always the same.
-        ``"binned:6:96"`` also says up to how many edges a row has one thread, and up to how many 16. Edges
-        with weights want ``"balanced"``.
+        ``"binned:6:96"`` also says up to how many edges a row has one thread, and up to how many 16. Others
+        than the default lay tiles out in memory of the device; ell, edges, chunked and bcsr take no weights.
     io
         How tiles are read that find no room in `memory`: ``"buffered"``, through the system's page cache;
         ``"direct"``, from the disk each time; or ``"auto"``, directly if they are more than that cache can

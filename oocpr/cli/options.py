@@ -208,7 +208,8 @@ DEVICE = [
         "--kernel NAME",
         "How a CUDA device multiplies: balanced; or, to compare, csr-scalar, csr-16, csr-vector, binned, "
         "ell, edges, chunked or bcsr. binned:6:96 also says up to how many edges a row has one thread, "
-        "and up to how many 16. Weighted graphs want balanced.",
+        "and up to how many 16. Others than balanced lay tiles out in memory of the device, within "
+        "--device-memory; ell, edges, chunked and bcsr take no weights.",
         implied="balanced, the fastest",
     ),
 ]

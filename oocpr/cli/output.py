@@ -149,6 +149,9 @@ def summary(run: Report) -> str:
     compiling = ""
     if run.compile_seconds >= _MIN_COMPILE_SECONDS:
         compiling = f" (plus {format_seconds(run.compile_seconds)} compiling, once per machine)"
+    preparing = ""
+    if run.preparing_seconds is not None:
+        preparing = f"preparing the products: {format_seconds(run.preparing_seconds)} of the device\n"
     start = ""
     if run.start_identity not in (None, run.identity):
         start = f"began with ranks of another graph, {run.start_identity}; this one is {run.identity}\n"
@@ -159,7 +162,7 @@ def summary(run: Report) -> str:
         f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
         f"{run.gteps:.3g} GTEPS, "
         f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"
-        f"{_read(run)}{_bound_by(run)}{_predicted(run)}{start}"
+        f"{preparing}{_read(run)}{_bound_by(run)}{_predicted(run)}{start}"
     )
 
 

@@ -245,6 +245,10 @@ class Streams(Protocol):
     def allocated_bytes(self) -> int:
         """Most bytes that have been taken of it."""
 
+    @property
+    def preparing_seconds(self) -> float | None:
+        """Seconds in which it laid tiles out for its product; None if it takes them as they are."""
+
     def close(self) -> None:
         """Free all of it; nothing is computed any more."""
 

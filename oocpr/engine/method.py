@@ -347,6 +347,8 @@ class Solution:
         Whether the run stopped because it was good enough.
     peak_memory, peak_device_memory
         Largest resident set of this process so far, and most bytes taken of a device; 0 without one.
+    preparing_seconds
+        Seconds in which a device laid tiles out for its product; None if it takes them as they are.
     """
 
     ranks: NDArray[np.float64]
@@ -360,6 +362,7 @@ class Solution:
     seconds: float
     peak_memory: int
     peak_device_memory: int = 0
+    preparing_seconds: float | None = None
 
     @property
     def passes(self) -> int:

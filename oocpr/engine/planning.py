@@ -176,6 +176,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
     Raises UsageError for what the graph, the method, the device, its kernel and the file system do not go
     with.
     """
+    from oocpr.engine.cuda.baselines import parse_kernel
     from oocpr.engine.cuda.device import named_devices
     from oocpr.engine.stripe import check_weighted
 
@@ -200,6 +201,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
         personalized=request.personalized,
         started=request.started,
         reproducible=request.reproducible,
+        kernel=parse_kernel(request.kernel)[0],
     )
     better = None
     if request.auto:

@@ -127,6 +127,7 @@ def _solve_tiles(job: Job, store: RankedStore, client: Any, progress: Progress) 
         state, history = _iterate(job, store, executor, progress)
         ranks = executor.finish(state)
         peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
+        preparing = executor.preparing_seconds()
     bound = settings.bound(state.residuals[-1])
     return Solution(
         ranks=as_distribution(ranks, bound),
@@ -140,6 +141,7 @@ def _solve_tiles(job: Job, store: RankedStore, client: Any, progress: Progress) 
         seconds=time.perf_counter() - begun,
         peak_memory=peak,
         peak_device_memory=peak_device,
+        preparing_seconds=preparing,
     )
 
 

@@ -191,20 +191,22 @@ def make_backend(
         thresholds=thresholds,
         limit=None if tiers is None else tiers.limit,
         slices=1 if tiers is None else tiers.partitions,
+        layouts_stay=tiers is not None and tiers.layouts_stay,
     )
 
 
 def check_weighted(method: str, kernel: str | None = None) -> None:
     """Raise UsageError for a method, or a kernel of a CUDA device, without a version for weighted graphs."""
-    from oocpr.engine.cuda.baselines import parse_kernel
+    from oocpr.engine.cuda.baselines import BASELINES, parse_kernel
 
     if method == "components":
         raise UsageError(
             "the graph is weighted, which method components does not take yet.", "Use method mixed."
         )
-    if parse_kernel(kernel)[0] != "balanced":
+    name = parse_kernel(kernel)[0]
+    if name in BASELINES and not BASELINES[name].weights:
         raise UsageError(
-            f"the graph is weighted, which kernel {kernel} does not take.", "Use kernel balanced."
+            f"the graph is weighted, which kernel {kernel} does not take.", "Use kernel balanced, or binned."
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.memory import READ_BYTES
 from oocpr.plan.partition import partition_nodes
+from oocpr.plan.products import BALANCED, layout_bytes
 from oocpr.plan.residency import spread_evenly
 from oocpr.plan.tile_groups import POOL_BYTES, TILE_ENTRY_BYTES, GroupSizes, expanded_bytes
 from oocpr.units import format_bytes
@@ -53,9 +54,9 @@ class DeviceNeed:
         stripe is one of several, what all of them push and how it comes.
     scratch
         Of the largest group: sums of rows (8 per row and block of 1024 edges, 12 with proposals of others),
-        what tile-local sweeps send (8 per row), what is expanded of a group that does not stay, and what
-        finding the diagonal blocks of one that does takes. And of all rows, a few sums of each 1024 and of
-        each tile.
+        what tile-local sweeps send (8 per row), what is expanded of a group that does not stay, what a kernel
+        other than the default lays out of one in every pass, and what finding the diagonal blocks of one that
+        stays takes. And of all rows, a few sums of each 1024 and of each tile.
     ring
         Slots through which groups pass that do not stay.
     """
@@ -89,6 +90,7 @@ def device_need(
     rows_in_host: bool = False,
     partitions: int = 1,
     sharing: int = 1,
+    layouts_stay: bool = False,
 ) -> DeviceNeed:
     """Bytes of a stripe on a device, without the groups that stay; see `DeviceTiers`.
 
@@ -97,7 +99,13 @@ def device_need(
     nodes, sizes = stats.nodes, layout.sizes
     rows, tiles = int(sizes[:, 3].sum()), int(sizes[:, 0].sum())
     largest = GroupSizes(*sizes.max(axis=0).tolist())
-    scratch = (12 if pairs else 8) * (largest.nonempty + largest.blocks)
+    # The default product sums segments that are not empty, the others all, a tile one more than it has rows.
+    summed = largest.nonempty if request.kernel == BALANCED else largest.rows + largest.tiles
+    scratch = (12 if pairs else 8) * (summed + largest.blocks)
+    if not layouts_stay:
+        scratch += layout_bytes(
+            request.kernel, largest, nodes, request.reads, pairs=pairs, weighted=stats.weighted
+        )
     scratch += 8 * largest.rows if sweeps > 1 else 0
     # Of each 1024 rows and, where tiles begin and end, of two more of each.
     several = max(1, mixing)
@@ -169,6 +177,7 @@ class DeviceTiers:
     sharing: int = 1  # stripes that share it
     readers: int = 2  # threads that read tiles for it
     inside: Inside = "tiles"  # what rows are swept in, where they are swept more than once
+    layouts_stay: bool = False  # whether groups stay as a kernel other than the default lays them out
 
     @property
     def limit(self) -> int | None:

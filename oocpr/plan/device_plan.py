@@ -26,7 +26,9 @@ from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, predicted_passes, st
 from oocpr.plan.memory import READ_BYTES, Need
 from oocpr.plan.partition import partition_counts, partition_host_bytes
 from oocpr.plan.plan import Plan
+from oocpr.plan.products import BALANCED, layout_bytes
 from oocpr.plan.residency import device_readers, evenly, fitting, resident_groups, ring_slots
+from oocpr.plan.tile_groups import GroupSizes
 
 if TYPE_CHECKING:
     from oocpr.plan.device_memory import Inside
@@ -141,7 +143,7 @@ def _plan_stripe(
     pairs = mixed and not all_resident and not rows_in_host and not request.reproducible
     remembered = min(request.mixing, DEVICE_MIXING) if mixed else 0
 
-    def needed(sweeps: int, slots: int, partitions: int) -> DeviceNeed:
+    def needed(sweeps: int, slots: int, partitions: int, *, layouts_stay: bool = False) -> DeviceNeed:
         return device_need(
             stats,
             layout,
@@ -153,6 +155,7 @@ def _plan_stripe(
             rows_in_host=rows_in_host,
             partitions=partitions,
             sharing=sharing,
+            layouts_stay=layouts_stay,
         )
 
     for partitions in partition_counts(stats.nodes) if partitioned else (1,):
@@ -170,12 +173,23 @@ def _plan_stripe(
             break
     proposals = sweeps > 1 or pairs
     inside = _inside(stats, request, alone=groups == 1)
-    resident = resident_groups(stats, layout, diagonal=sweeps > 1 and inside == "blocks")
+    blocks = sweeps > 1 and inside == "blocks"
+    resident = resident_groups(stats, layout, diagonal=blocks)
+    layouts_stay = False
+    # Stripes that share a device have one backend, which lays out groups for all of them in one way.
+    if request.kernel != BALANCED and all_resident and sharing == 1:
+        laid = resident_groups(
+            stats, layout, diagonal=blocks, laid_out=_layouts(stats, layout, request, pairs=pairs)
+        )
+        bare = needed(sweeps, slots, partitions, layouts_stay=True)
+        layouts_stay = laid.within(memory - bare.total) == groups
+        if layouts_stay:
+            resident, need = laid, bare
     chosen = evenly(groups, groups if all_resident else resident.within(memory - need.total))
     on_device = len(chosen)
     need = replace(need, scratch=need.scratch + resident.max_finding(chosen))
     # Slots for more groups than stream are not made, and devices of one process read each other's numbers.
-    taken = needed(sweeps, min(slots, groups - on_device), partitions).lasting
+    taken = needed(sweeps, min(slots, groups - on_device), partitions, layouts_stay=layouts_stay).lasting
     taken -= staged_numbers(stats.nodes, rows) // sharing * READ_BYTES[request.reads]
     state = history = 0
     if rows_in_host:
@@ -209,12 +223,27 @@ def _plan_stripe(
         sharing=sharing,
         readers=readers,
         inside=inside,
+        layouts_stay=layouts_stay,
     )  # fmt: skip
     passes = predicted_passes(request.damping, request.tol, request.method, stats.local_share, pairs=pairs)
     return Plan(
         stats, request.method, request.reads, ((0, groups),), remembered, sweeps, host, request.memory,
         on_device + in_host, True, passes, proposals, (tiers,), reproducible=request.reproducible,
     )  # fmt: skip
+
+
+def _layouts(
+    stats: GraphStats, layout: GroupLayout, request: PlanRequest, *, pairs: bool
+) -> NDArray[np.int64]:
+    """Bytes of a device that each group takes as a product lays it out."""
+
+    def taken(sizes: list[int]) -> int:
+        of = GroupSizes(*sizes)
+        return layout_bytes(
+            request.kernel, of, stats.nodes, request.reads, pairs=pairs, weighted=stats.weighted
+        )
+
+    return np.array([taken(sizes) for sizes in layout.sizes.tolist()], np.int64)
 
 
 def _typical_host_bytes(*, ranks: int, divisors: int, state: int, tiles: int) -> int:

@@ -16,6 +16,7 @@ from oocpr.plan.forecast import (
 )
 from oocpr.plan.memory import Need, decoded_bytes, run_need, scc_need, typical_bytes, typical_scc_bytes
 from oocpr.plan.partition import default_stripes, stripe_tiles
+from oocpr.plan.products import BALANCED
 from oocpr.plan.residency import RING_SLOTS, fitting_tiles, spread_evenly
 from oocpr.units import format_bytes, format_count, format_seconds
 
@@ -44,6 +45,7 @@ class PlanRequest:
     device_memory: tuple[int, ...] = ()  # bytes that may be used of each device
     promised: bool = False  # whether these are the caller's word
     cores: int = 1  # processors that may read for each device
+    kernel: str = BALANCED  # product of the devices; see `oocpr.plan.products`
     personalized: bool = False  # whether the teleport vector is not uniform
     started: bool = False  # whether the run begins from another vector
     reproducible: bool = False  # whether a plan without room for all of the history does not fit

@@ -139,14 +139,17 @@ class ResidentTiles:
             yield from counts.tolist()
 
 
-def resident_groups(stats: GraphStats, layout: GroupLayout, *, diagonal: bool) -> ResidentTiles:
+def resident_groups(
+    stats: GraphStats, layout: GroupLayout, *, diagonal: bool, laid_out: NDArray[np.int64] | int = 0
+) -> ResidentTiles:
     """Bytes of a device that each group takes as long as it stays: encoded, and what is expanded of it.
 
-    `diagonal` says whether groups are swept in diagonal blocks.
+    `diagonal` says whether groups are swept in diagonal blocks; `laid_out` are the bytes that each takes as a
+    product has laid it out, if it stays so.
     """
     sizes, room = layout.sizes, layout.room
     _, edges, nonempty, rows = sizes.T[:4]
-    beside, finding = room + expanded_bytes(sizes), np.zeros_like(rows)
+    beside, finding = room + expanded_bytes(sizes) + laid_out, np.zeros_like(rows)
     if diagonal:
         # Of a diagonal block, an edge takes a byte, and each of 32 rows as many as the one of them that has
         # most. On cnr-2000 that is 12 bytes per row, which has 4.5 edges inside; what is known is how many

@@ -73,6 +73,9 @@ class Report:
     seconds, compile_seconds, pass_seconds
         Wall-clock time of the run, its part that went into compiling, which happens once per machine, and the
         median of the passes after the first.
+    preparing_seconds
+        Seconds in which a CUDA device laid the graph out for the kernel that was named; None for the default,
+        which takes it as it is stored. Of several devices, those of the one that took longest.
     gteps
         edges x passes / (seconds - compile_seconds) / 1e9.
     bytes_per_edge, bytes_read
@@ -120,6 +123,7 @@ class Report:
     identity: str | None = None
     start_identity: str | None = None
     workers: int = 0
+    preparing_seconds: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give the facts by name."""
@@ -172,6 +176,7 @@ def report_of(solution: Solution, store: GraphStore, *, compile_seconds: float, 
         bytes_read=solution.bytes_read,
         peak_memory=solution.peak_memory,
         peak_device_memory=solution.peak_device_memory,
+        preparing_seconds=solution.preparing_seconds,
         pass_seconds=median(record.seconds for record in solution.history[1:] or solution.history),
         **facts,
     )

@@ -231,8 +231,8 @@ def test_what_has_no_version_for_weights_is_refused(stored):
     settings = Settings(method="components", reads="float32")
     with pytest.raises(UsageError, match=r"weighted.* method components"):
         rank_graph(store, plan_of(store, Settings()), settings)
-    with pytest.raises(UsageError, match=r"weighted.* kernel binned:6:96 does not take"):
-        rank_graph(store, plan_of(store, Settings()), Settings(), backend="cuda:0", kernel="binned:6:96")
+    with pytest.raises(UsageError, match=r"weighted.* kernel ell does not take"):
+        rank_graph(store, plan_of(store, Settings()), Settings(), backend="cuda:0", kernel="ell")
 
 
 def test_reads_that_cannot_hold_the_span_of_the_weights_are_refused(stored):

@@ -41,12 +41,12 @@ def rows_of(name: str) -> scipy.sparse.csr_array:
 NAMES = ("empty", "one", "sizes", "hubs", "even")
 
 
-def matrix_on(device: Device, rows: scipy.sparse.csr_array, wide: bool = False) -> Matrix:
-    """The same on a device, edge numbers of 64 bits if `wide`."""
+def matrix_on(device: Device, rows: scipy.sparse.csr_array) -> Matrix:
+    """The same on a device."""
     xp = device.xp
     degrees = np.maximum(1, np.asarray(rows.sum(axis=0)).ravel()).astype(np.uint32)
     return Matrix(
-        xp.asarray(rows.indptr.astype(np.uint64 if wide else np.uint32)),
+        xp.asarray(rows.indptr.astype(np.uint32)),
         xp.asarray(rows.indices.astype(np.uint32)),
         rows.shape[1],
         xp.asarray(degrees),

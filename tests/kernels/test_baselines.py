@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.cuda.baselines import BASELINES, Binned, BinThresholds, Chunked, Matrix, RowLanes, Sell
+from oocpr.engine.cuda.baselines import (
+    BASELINES,
+    Binned,
+    BinThresholds,
+    Chunked,
+    Matrix,
+    RowLanes,
+    Sell,
+    allocated,
+)
 from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.spmv import EVERYTHING, GATHER_PADDING, Gather
 from oocpr.engine.number_formats import READS, narrow, widen
@@ -25,14 +36,18 @@ NARROW = [name for name, baseline in BASELINES.items() if not baseline.divides]
 
 
 def sums(
-    device: Device, product: Product, rows: int, stored: np.ndarray, window: Window = EVERYTHING
+    device: Device, product: Product, matrix: Matrix, stored: np.ndarray, window: Window = EVERYTHING
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What a product leaves in its two vectors, filled with nonsense before; called twice."""
-    xp = device.xp
+    """What a product leaves in its two vectors, filled with nonsense before, as its layout is; done twice."""
+    xp, rows = device.xp, matrix.rows
     reads = xp.asarray(stored)
     pushes, proposals = xp.full(rows, np.nan), xp.full(rows, np.nan, np.float32)
-    for _ in range(2):
-        product(reads, pushes, proposals if stored.ndim == 2 else None, window)
+    laid = allocated(device, product.arrays(rows, matrix.edges, matrix.nodes))
+    for nonsense in (0x55, 0xAA):
+        for array in laid.values():
+            array.view(np.uint8)[:] = nonsense
+        product.lay_out(matrix, laid)
+        product(matrix, laid, reads, pushes, proposals if stored.ndim == 2 else None, window)
     device.synchronize()
     return download(pushes), download(proposals)
 
@@ -42,8 +57,8 @@ def sums(
 def test_sums_of_rows(device: Device, name: str, rows: str) -> None:
     matrix = rows_of(rows)
     stored, values = exact_numbers("bits16", (matrix.shape[1],))
-    product = BASELINES[name].make(device, matrix_on(device, matrix), Gather("bits16"))
-    pushes, _ = sums(device, product, matrix.shape[0], stored)
+    product = BASELINES[name].make(device, Gather("bits16"))
+    pushes, _ = sums(device, product, matrix_on(device, matrix), stored)
     assert np.array_equal(pushes, matrix @ values)
 
 
@@ -53,20 +68,24 @@ def test_every_format_in_pairs(device: Device, name: str, reads: str) -> None:
     matrix = rows_of("sizes")
     stored, values = exact_numbers(reads, (matrix.shape[1], 2))
     first, past = window = 100, 350
-    product = BASELINES[name].make(
-        device, matrix_on(device, matrix), Gather(reads, paired=True, striped=True)
-    )
-    pushes, proposals = sums(device, product, matrix.shape[0], stored, window)
+    product = BASELINES[name].make(device, Gather(reads, paired=True, striped=True))
+    pushes, proposals = sums(device, product, matrix_on(device, matrix), stored, window)
     values[:first, 1] = values[past:, 1] = 0
     assert np.array_equal(np.stack([pushes, proposals], axis=1), matrix @ values)
 
 
 @pytest.mark.parametrize("name", NARROW)
-def test_edge_numbers_of_64_bits(device: Device, name: str) -> None:
-    matrix = rows_of("even")
-    stored, values = exact_numbers("float32", (matrix.shape[1],))
-    product = BASELINES[name].make(device, matrix_on(device, matrix, wide=True), Gather("float32"))
-    assert np.array_equal(sums(device, product, matrix.shape[0], stored)[0], matrix @ values)
+def test_columns_that_are_no_nodes_gather_zeros(device: Device, name: str) -> None:
+    # As of a partition: those outside have its number of nodes, before and behind those inside.
+    matrix, first, past = rows_of("sizes"), 100, 251
+    there = matrix_on(device, matrix)
+    inside = (matrix.indices >= first) & (matrix.indices < past)
+    columns = np.where(inside, matrix.indices - first, past - first).astype(np.uint32)
+    stored, values = exact_numbers("bits16", (past - first,))
+    options = {"size": 64} if name == "chunked" else {}
+    product = BASELINES[name].make(device, Gather("bits16"), **options)
+    part = Matrix(there.offsets, device.xp.asarray(columns), past - first)
+    assert np.array_equal(sums(device, product, part, stored)[0], matrix[:, first:past] @ values)
 
 
 @pytest.mark.parametrize("rows", NAMES)
@@ -76,13 +95,13 @@ def test_edges_that_divide(device: Device, rows: str) -> None:
     stored, values = exact_numbers("float64", (matrix.shape[1],))
     degrees = download(there.degrees)
     stored[: len(values)] *= degrees
-    product = BASELINES["edges-divide"].make(device, there, Gather("float64"))
-    assert np.array_equal(sums(device, product, matrix.shape[0], stored)[0], matrix @ values)
+    product = BASELINES["edges-divide"].make(device, Gather("float64"))
+    assert np.array_equal(sums(device, product, there, stored)[0], matrix @ values)
 
 
 def test_edges_that_divide_take_nothing_else(device: Device) -> None:
     with pytest.raises(ValueError, match="single float64"):
-        BASELINES["edges-divide"].make(device, matrix_on(device, rows_of("one")), Gather("bits16"))
+        BASELINES["edges-divide"].make(device, Gather("bits16"))
 
 
 @pytest.mark.parametrize("reads", READS)
@@ -103,20 +122,20 @@ def test_what_a_node_gives_to_each_link_is_divided_once(device: Device, reads: s
 @pytest.mark.parametrize(
     "make",
     [
-        *(lambda d, m, g, n=n: RowLanes(d, m, g, lanes=n) for n in (2, 4, 8)),
+        *(partial(RowLanes, lanes=lanes) for lanes in (2, 4, 8)),
         *(
-            lambda d, m, g, c=c: Binned(d, m, g, thresholds=c)
-            for c in (BinThresholds(0, 0), BinThresholds(1, 16, 32), BinThresholds(5000, 5000))
+            partial(Binned, thresholds=thresholds)
+            for thresholds in (BinThresholds(0, 0), BinThresholds(1, 16, 32), BinThresholds(5000, 5000))
         ),
-        *(lambda d, m, g, w=w: Sell(d, m, g, window=w) for w in (1, 64, 100, 1 << 20)),
-        *(lambda d, m, g, s=s: Chunked(d, m, g, size=s, lanes=1) for s in (1, 64, 1000)),
+        *(partial(Sell, window=window) for window in (32, 64, 96, 1 << 20)),
+        *(partial(Chunked, size=size, lanes=1) for size in (1, 64, 1000)),
     ],
 )
-def test_tuned_otherwise(device: Device, rows: str, make: object) -> None:
+def test_tuned_otherwise(device: Device, rows: str, make: Callable[..., Product]) -> None:
     matrix = rows_of(rows)
     stored, values = exact_numbers("bits16", (matrix.shape[1],))
-    product = make(device, matrix_on(device, matrix), Gather("bits16"))
-    assert np.array_equal(sums(device, product, matrix.shape[0], stored)[0], matrix @ values)
+    product = make(device, Gather("bits16"))
+    assert np.array_equal(sums(device, product, matrix_on(device, matrix), stored)[0], matrix @ values)
 
 
 @pytest.mark.parametrize("name", [name for name in NARROW if BASELINES[name].fixed_bits])
@@ -126,8 +145,8 @@ def test_bits_are_the_same_in_both_orders_and_every_run(device: Device, name: st
     rng = np.random.default_rng(1)
     stored = np.zeros(matrix.shape[1] + 4)
     stored[:-4] = rng.standard_normal(matrix.shape[1]) * np.exp2(rng.integers(-30, 30, matrix.shape[1]))
-    product = BASELINES[name].make(device, matrix_on(device, matrix), Gather("float64"))
-    first, _ = sums(device, product, matrix.shape[0], stored)
+    product = BASELINES[name].make(device, Gather("float64"))
+    first, _ = sums(device, product, matrix_on(device, matrix), stored)
     size = matrix @ np.abs(stored[:-4])
     assert np.all(np.abs(first - matrix @ stored[:-4]) <= 1e-13 * size)
     key = (name, device.warp, device.name.startswith("host"))
@@ -192,7 +211,8 @@ def test_bounds_of_bins_change_no_bit(device: Device, reads: str) -> None:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint32)
         matrix = Matrix(xp.asarray(offsets), xp.asarray(columns), NODES)
         pushes, proposals = xp.full(len(sizes), np.nan), xp.full(len(sizes), np.nan, np.float32)
-        Binned(device, matrix, Gather(reads, paired=True), thresholds=thresholds)(there, pushes, proposals)
+        product = Binned(device, Gather(reads, paired=True), thresholds=thresholds)
+        product(matrix, product.lay_out(matrix), there, pushes, proposals)
         device.synchronize()
         expected = [in_order(values[row, 0]) for row in lists]
         assert download(pushes).tobytes() == np.array(expected, np.float64).tobytes()

@@ -127,7 +127,8 @@ def test_bins_that_are_named_are_taken(
     graph = oocpr.import_graph(random_digraph(300, 2000, seed=3).entries, tmp_path / "graph.zarr")
     backend = make_backend("cuda", None, "binned:1:20:32")
     assert isinstance(backend, CudaBackend)
-    assert backend._thresholds == BinThresholds(1, 20, 32)
+    assert backend._decoded is not None
+    assert backend._decoded._make.keywords == {"thresholds": BinThresholds(1, 20, 32)}
     ranks = [
         oocpr.pagerank(graph, device="cuda", kernel=kernel, max_passes=2).to_numpy()
         for kernel in ("binned:1:20:32", "binned")

@@ -13,7 +13,7 @@ from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
-from oocpr.errors import DamagedError, UsageError
+from oocpr.errors import DamagedError
 from oocpr.plan.partition import stripe_tiles
 
 from ..engine.digraphs import exact_ranks, random_digraph
@@ -122,15 +122,6 @@ def test_a_damaged_tile_of_one_stripe_ends_the_run(
         with pytest.raises(DamagedError):
             run(tiles, plan, chosen, devices)
     assert not stripes_held()
-
-
-def test_a_kernel_that_takes_tiles_decoded_does_not_stream(devices: list[Device]) -> None:
-    with Stored(GRAPH, 300) as store:
-        chosen = Settings(method="residual")
-        plan, tiles = plan_for(store, chosen, 2, 1, pinned=True)
-        backends = tuple(CudaBackend(device, "csr-vector") for device in devices[:2])
-        with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
-            rank_graph(tiles, plan, chosen, backend=backends)
 
 
 def test_a_timeline_has_tracks_for_each_device(devices: list[Device]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.baselines import BASELINES, DecodedSpMV
 from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.spmv import EVERYTHING, Gather, SegmentSums, SpMV
 from oocpr.engine.number_formats import READS
@@ -123,6 +124,14 @@ def test_sums_are_those_of_the_weighted_links(device: Device, data: st.DataObjec
         if size
     ]
     assert found == pytest.approx(np.array(wanted), rel=1e-14, abs=1e-14)
+    lengths = np.concatenate([lengths for _, lengths in of])
+    kernel = data.draw(st.sampled_from([name for name, product in BASELINES.items() if product.weights]))
+    product = DecodedSpMV(device, kernel, None, layouts_stay=False)
+    product.expect(lengths.size, group.sizes.edges)
+    sums = SegmentSums.allocate(device, lengths.size, 1, paired=False)
+    product(group, gather, reads, NODES, EVERYTHING, sums, device.xp.zeros(1, np.uint32))
+    assert download(sums.pushes)[lengths > 0] == pytest.approx(np.array(wanted), rel=1e-14, abs=1e-14)
+    assert not download(sums.pushes)[lengths == 0].any()
 
 
 def stored_or_zero(stored: np.ndarray, begin: int, end: int) -> np.ndarray:
@@ -131,12 +140,16 @@ def stored_or_zero(stored: np.ndarray, begin: int, end: int) -> np.ndarray:
 
 
 @RUNS
-def test_kernels_without_weights_are_refused(device: Device, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stays", [True, False])
+def test_kernels_without_weights_are_refused(device: Device, tmp_path: Path, stays: bool) -> None:
     store = random_weighted(60, 150, 16).write(tmp_path / "g.zarr", 50)
-    chosen = Settings(method="residual")
-    plan = streaming_plan(store, chosen, store.tiles, 0)
-    with pytest.raises(UsageError, match="takes no weighted graphs"):
-        rank_graph(grouped(store), plan, chosen, backend=CudaBackend(device, "csr-vector"))
+    chosen, before = Settings(method="residual"), device.limit(None)
+    plan = streaming_plan(store, chosen, store.tiles if stays else 0, 0)
+    backend = CudaBackend(device, "ell", limit=2**30)
+    with pytest.raises(UsageError, match="kernel 'ell' takes no weighted graphs"):
+        rank_graph(grouped(store), plan, chosen, backend=backend)
+    # It is refused once everything is set up.
+    assert device.limit(None) == before
 
 
 @RUNS

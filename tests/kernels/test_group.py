@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oocpr.engine.cuda.backend import decoded
-from oocpr.engine.cuda.device import THREADS, download, grid
-from oocpr.engine.cuda.group import HUBS, TEAMS, TILE, raise_faults
+from oocpr.engine.cuda.baselines import allocated, decode
+from oocpr.engine.cuda.device import download
+from oocpr.engine.cuda.group import HUBS, TILE, raise_faults
 from oocpr.errors import DamagedError
+from oocpr.plan.products import decoded_arrays
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tiles import encode_tile
 
@@ -67,7 +68,8 @@ def check(device: Device, *of: Tile) -> None:
     check_segments(group, of)
     columns, lengths = joined(of)
     faults, out = device.xp.zeros(1, np.uint32), device.xp.zeros(max(1, len(columns)), np.uint32)
-    hub_edges = group.check_columns(device, 2**32 - 1, faults, out)
+    hub_edges = group.check_columns(device, 2**32 - 1, faults)
+    group.decode_columns(device, 2**32 - 1, faults, out)
     assert int(download(hub_edges)[0]) == np.count_nonzero(columns < HUBS)
     assert int(download(faults)[0]) == (8 if columns.max(initial=0) == 2**32 - 1 else 0)
     np.testing.assert_array_equal(download(out)[: len(columns)], columns)
@@ -105,20 +107,16 @@ def check_segments(group: DeviceGroup, of: tuple[Tile, ...]) -> None:
 
 def check_listed(device: Device, group: DeviceGroup, lengths: np.ndarray) -> None:
     """Compare the first edge of each segment, with and without those that are empty."""
-    sizes, arrays = group.sizes, group.arrays
+    sizes = group.sizes
     firsts = np.append(0, np.cumsum(lengths, dtype=np.int64))
-    _, edges_of = decoded(device, group, 2**32 - 1)
-    np.testing.assert_array_equal(download(edges_of)[: sizes.nonempty], firsts[:-1][lengths > 0])
-    offsets = device.xp.full(lengths.size + 1, 77, np.uint32)
-    device.load("decode.cu", TEAMS=TEAMS).get_function("list_offsets")(
-        grid(lengths.size + 1),
-        (THREADS,),
-        (
-            *group.table, arrays.filled, arrays.filled_before, edges_of, np.uint32(sizes.nonempty),
-            np.uint32(sizes.edges), np.uint32(lengths.size), offsets,
-        ),
-    )  # fmt: skip
-    np.testing.assert_array_equal(download(offsets), firsts)
+    xp, faults = device.xp, device.xp.zeros(1, np.uint32)
+    found = allocated(device, decoded_arrays(lengths.size, sizes.edges))
+    decode(device, group, 2**32 - 1, (0, 2**32 - 1), found, faults)
+    if not int(download(faults)[0]):
+        np.testing.assert_array_equal(download(found["begins"])[: sizes.nonempty], firsts[:-1][lengths > 0])
+        np.testing.assert_array_equal(download(found["offsets"]), firsts)
+    decode(device, group, 2**32 - 1, (0, 2**32 - 1), found, xp.asarray(np.array([8], np.uint32)))
+    assert not download(found["offsets"]).any()
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -21,7 +21,6 @@ from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.engine.trace import COMPUTE, COPY, Trace
-from oocpr.errors import UsageError
 from oocpr.plan.partition import partition_counts, partition_nodes
 
 from ..engine.digraphs import exact_ranks, random_digraph
@@ -230,16 +229,6 @@ def test_a_timeline_has_each_tile_once_for_each_slice(device: Device) -> None:
         runs = 2 * found.passes * store.tiles
     assert len([span for span in trace.spans if span.track == COMPUTE]) == 2 * runs
     assert runs <= len([span for span in trace.spans if span.track == COPY]) <= runs + 2
-
-
-@RUNS
-def test_kernels_that_take_tiles_decoded_gather_from_all_nodes(device: Device) -> None:
-    chosen = Settings(method="residual")
-    with Stored(GRAPH, 600) as store:
-        plan = sliced_plan(store, chosen, 2, on_device=store.tiles, in_host=0)
-        backend = CudaBackend(device, "csr-vector", pairs=False, rows_in_host=True, slices=2)
-        with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
-            rank_graph(in_groups(store)[0], plan, chosen, backend=backend)
 
 
 @pytest.mark.long

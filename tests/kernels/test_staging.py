@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
@@ -19,7 +18,7 @@ from oocpr.engine.cuda.device import Device, address_of
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
-from oocpr.errors import DamagedError, DoesNotFitError, UsageError
+from oocpr.errors import DamagedError, DoesNotFitError
 from oocpr.plan.device_memory import DEVICE_SLOTS, MIN_SLOTS
 
 from ..engine.digraphs import exact_ranks, random_digraph
@@ -262,27 +261,15 @@ def test_a_damaged_tile_is_found_on_its_way(device: Device, tiles_alone: None) -
 
 
 @RUNS
-@pytest.mark.parametrize("kernel", ["balanced", "csr-vector"])
-def test_a_limit_ends_with_the_run(device: Device, kernel: str) -> None:
+def test_a_limit_ends_with_the_run(device: Device) -> None:
     before = device.limit(None)
     with Stored(random_digraph(300, 2500, seed=8), 300) as store:
         chosen = Settings(method="residual")
         plan = streaming_plan(store, chosen, 2, 0)
-        backend = CudaBackend(device, kernel, limit=2**30)
+        backend = CudaBackend(device, limit=2**30)
         assert device.limit(None) == 2**30
-        # The second one is refused once everything is set up.
-        with nullcontext() if kernel == "balanced" else pytest.raises(UsageError):
-            rank_graph(grouped(store), plan, chosen, backend=backend)
+        rank_graph(grouped(store), plan, chosen, backend=backend)
     assert device.limit(None) == before
-
-
-@RUNS
-def test_kernels_that_take_tiles_decoded_need_them_on_the_device(device: Device) -> None:
-    with Stored(random_digraph(300, 2500, seed=8), 300) as store:
-        chosen = Settings(method="residual")
-        plan = streaming_plan(store, chosen, 2, 0)
-        with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
-            rank_graph(grouped(store), plan, chosen, backend=CudaBackend(device, "csr-vector"))
 
 
 def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> None:

@@ -159,14 +159,14 @@ class Cell:
         at = 0
         for group in self.groups:
             edges = group.sizes.edges
-            group.check_columns(device, nodes, self.faults, out)
+            group.decode_columns(device, nodes, self.faults, out)
             if not bool((out[:edges] == self.graph.columns[at : at + edges]).all()):
                 raise AssertionError("decoded columns differ")
             at += edges
 
         def work(columns: Any) -> None:
             for group in self.groups:
-                group.check_columns(device, nodes, self.faults, columns)
+                group.decode_columns(device, nodes, self.faults, columns)
 
         self.rate("decode and write, Gedge/s", lambda: work(out))
         self.rate("decode and check, Gedge/s", lambda: work(None))
@@ -249,15 +249,18 @@ class Products(Cell):
         numbers[: self.graph.nodes] = stored[: self.graph.nodes]
         if BASELINES[name].divides:
             numbers[: self.graph.nodes] *= self.matrix.degrees
-        product = BASELINES[name].make(self.bench.device, self.matrix, Gather(reads))
+        product = BASELINES[name].make(self.bench.device, Gather(reads))
+        laid = product.lay_out(self.matrix)
         pushes = cp.full(self.graph.nodes, np.nan)
-        product(numbers, pushes)
+        product(self.matrix, laid, numbers, pushes)
         expected = self.expected(reads, values)
         error = float((cp.abs(pushes - expected) / cp.maximum(expected, 1e-300)).max())
         if not error < CLOSE:
             raise AssertionError(f"{name} differs from cuSPARSE by {error}")
-        self.rate(f"{name}, {reads}", partial(product, numbers, pushes))
-        self.bench.note(self.graph.name, f"{name}, B/edge", product.nbytes / self.graph.edges)
+        self.rate(f"{name}, {reads}", partial(product, self.matrix, laid, numbers, pushes))
+        self.rate(f"{name}, laid out, Gedge/s", partial(product.lay_out, self.matrix, laid))
+        held = [self.matrix.offsets, self.matrix.columns, *laid.values()]
+        self.bench.note(self.graph.name, f"{name}, B/edge", sum(a.nbytes for a in held) / self.graph.edges)
 
     def all(self) -> None:
         """Everything that is measured on one graph."""

@@ -3,6 +3,9 @@
 For each graph: the rate of the link alone, as many bytes at a time as a group has; whole runs with no tile
 kept on the device, to a certified error; and, beside them, power iteration that streams plain columns of four
 bytes in the same way, to the same true error, and what it would take at the full rate of the link.
+
+With ``--kernels``, instead, whole runs with each of these products: with all groups on the device, and within
+`--device-memory` bytes of it.
 """
 
 from __future__ import annotations
@@ -27,9 +30,11 @@ from plain_tiles import plain_tile
 
 from oocpr.engine import method
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.device import Device
-from oocpr.engine.planning import plan_request
+from oocpr.engine.cuda.baselines import parse_kernel
+from oocpr.engine.cuda.device import Device, free_memory
+from oocpr.engine.planning import plan_for_devices, plan_request
 from oocpr.engine.probe.measure import measure_rates
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.trace import COPY, Trace
@@ -37,12 +42,14 @@ from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.forecast import DEVICE_MIXING, streamed_sweeps
 from oocpr.plan.tile_groups import STREAMED_EDGES, grouped_stats
 from oocpr.store.codec.tiles import encode_tile
+from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
     from device_graphs import Coded
     from plain_tiles import Encode
 
     from oocpr.engine.cuda.staging import CudaTileStream
+    from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import Plan
     from oocpr.plan.tile_groups import GroupLayout
     from oocpr.store.graph import GraphStore
@@ -83,6 +90,10 @@ class InMemory:
     def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
         """See RankedStore."""
         return self.degree[lo:hi].astype(np.float64)
+
+    def tile_sizes(self) -> NDArray[np.int64]:
+        """See GraphStore."""
+        return np.array([len(tile) for tile in self.encoded.tiles])
 
     def grouped(self, layout: GroupLayout) -> GroupedStore:
         """The graph in groups of its tiles."""
@@ -274,6 +285,73 @@ def measure_plain(
     note("power iteration, plain columns", cell)
 
 
+def measure_kernels(
+    bench: Bench, name: str, make: Callable[[], tuple[int, Any]], options: argparse.Namespace
+) -> None:
+    """Whole runs with each product, resident and within some memory of the device."""
+    graph = graphs.rows_of(name, *make())
+    coded = CodedGraph(graph, options.tile_edges, options.threads)
+    degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
+    exact = cp.asnumpy(Peer(graph, degree, 0.85).settled(cp.full(graph.nodes, 1 / graph.nodes)))
+    del graph
+    store = InMemory(coded.tile_rows, coded.source, degree)
+    link = link_rate(1 << 26)
+    bench.note(name, "link alone, GB/s", link / 1e9)
+    for memory in (None, options.device_memory):
+        for kernel in options.kernels:
+            what = f"{kernel}, {memory or 'resident'}"
+            cell = partial(kernel_cell, store, coded.stats, kernel, memory, exact, link)
+            bench.guard(name, what, partial(note_cell, bench, name, what, cell))
+
+
+def note_cell(bench: Bench, name: str, what: str, cell: Callable[[], dict[str, Any]]) -> None:
+    """Note what is measured."""
+    bench.note(name, what, cell())
+
+
+def kernel_cell(
+    store: InMemory,
+    stats: GraphStats,
+    kernel: str,
+    memory: str | None,
+    exact: NDArray[np.float64],
+    link: float,
+) -> dict[str, Any]:
+    """What a run with one product took: the second one, since the first compiles."""
+    # What others took of the device is none of this run's memory.
+    cp.get_default_memory_pool().free_all_blocks()
+    settings = Settings()
+    request = plan_request(
+        settings,
+        memory=PLENTY,
+        device_memory=(free_memory("cuda") if memory is None else parse_bytes(memory),),
+        promised=memory is not None,
+        kernel=parse_kernel(kernel)[0],
+    )
+    plan, groups = plan_for_devices(cast("GraphStore", store), stats, request, ("cuda:0",))
+    tiers = plan.devices[0]
+    for _ in range(2):
+        run = rank_graph(groups, plan, settings, backend="cuda", kernel=kernel)
+    each = float(np.median([record.seconds for record in run.history[1:]]))
+    sent = stats.column_bytes * (1 - tiers.on_device / plan.stats.tiles) * plan.partitions
+    error = float(np.abs(run.ranks - exact).sum())
+    return {
+        "groups on the device": f"{tiers.on_device} of {plan.stats.tiles}",
+        "laid out once": tiers.layouts_stay,
+        "passes": run.passes,
+        "ms a pass": 1e3 * each,
+        "of them preparing": 1e3 * (run.preparing_seconds or 0.0) / run.passes,
+        "GTEPS": store.edges / each / 1e9,
+        "share of the link": sent / each / link,
+        "device memory, MiB": run.peak_device_memory / 2**20,
+        "predicted, MiB": tiers.typical / 2**20,
+        "bound": run.error_bound,
+        "true error": error,
+        # The ranks that it is compared with are rounded, too.
+        "within the bound": error <= run.error_bound + 1e-13,
+    }
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -282,6 +360,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--crawl", type=Path, metavar="FILE.npz", help="a crawl to be grown")
     parser.add_argument("--copies", type=int, default=90, help="how many times")
     parser.add_argument("--sweeps", type=int, nargs="*", default=[])
+    parser.add_argument("--kernels", nargs="*", default=[], help="products, measured in whole runs instead")
+    parser.add_argument("--device-memory", default="2GiB", help="of the runs that stream")
     parser.add_argument("--threads", type=int, default=16)
     options = parser.parse_args(arguments)
     bench = Bench(options.out, 1)
@@ -292,7 +372,8 @@ def main(arguments: list[str] | None = None) -> None:
         )
     for name, make in made.items():
         if "permuted" not in name:
-            bench.guard(name, "streamed", partial(measure, bench, name, make, options))
+            work = measure_kernels if options.kernels else measure
+            bench.guard(name, "streamed", partial(work, bench, name, make, options))
             cp.get_default_memory_pool().free_all_blocks()
 
 

@@ -100,13 +100,14 @@ class Search(Cell):
         sums = cp.full(self.graph.nodes, np.nan)
 
         def make(cut: BinThresholds) -> Works:
-            product = Binned(self.bench.device, matrix, Gather(reads), thresholds=cut)
+            product = Binned(self.bench.device, Gather(reads), thresholds=cut)
+            laid = product.lay_out(matrix)
 
             def bits() -> int:
-                product(numbers, sums)
+                product(matrix, laid, numbers, sums)
                 return int(sums.view(np.uint64).sum())
 
-            return partial(product, numbers, sums), bits
+            return partial(product, matrix, laid, numbers, sums), bits
 
         self.search(f"binned, {reads}", BinThresholds(), CUTS, make)
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.engine.cuda.communication import Communicator
-from oocpr.engine.cuda.device import THREADS, download, grid, to_device
-from oocpr.engine.cuda.group import TEAMS, raise_faults, teams
+from oocpr.engine.cuda.device import THREADS, download, to_device
+from oocpr.engine.cuda.group import raise_faults
 from oocpr.engine.cuda.resident_pass import ResidentPass
 from oocpr.engine.cuda.spmv import READ_STRUCTS, Gather, SegmentSums, SpMV, enough_hubs, launch_config
 from oocpr.engine.cuda.staging import CudaTileStream
@@ -29,10 +29,11 @@ from oocpr.engine.cuda.vectors import (
     RowState,
 )
 from oocpr.errors import DamagedError, UsageError
+from oocpr.plan.products import BALANCED
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import PushStep, PushSums, StripeSpec, SweepStep, TileSums
-    from oocpr.engine.cuda.baselines import BinThresholds, Product
+    from oocpr.engine.cuda.baselines import BinThresholds, DecodedSpMV
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.cuda.group import DeviceGroup
     from oocpr.engine.tiles.stream import TileBytes
@@ -59,7 +60,9 @@ class CudaBackend:
     `thresholds`: how kernel ``binned`` divides rows; None for the default.
     `limit`: most bytes of the device that may be taken until the backend is closed; None for no limit.
     `slices`: partitions of what rows gather, which are on the device one after the other; several only
-        without pairs, and with the balanced kernel. The pushes are then in memory of the host.
+        without pairs. The pushes are then in memory of the host.
+    `layouts_stay`: whether groups that stay also stay as another kernel lays them out, unless there are
+        several partitions. Others are laid out in every pass.
     """
 
     name = "cuda"
@@ -67,7 +70,7 @@ class CudaBackend:
     def __init__(
         self,
         device: Device,
-        kernel: str = "balanced",
+        kernel: str = BALANCED,
         *,
         pairs: bool = True,
         rows_in_host: bool = False,
@@ -75,6 +78,7 @@ class CudaBackend:
         thresholds: BinThresholds | None = None,
         limit: int | None = None,
         slices: int = 1,
+        layouts_stay: bool = False,
     ) -> None:
         self._device, self.slices = device, slices
         self._limited = limit is not None
@@ -86,7 +90,6 @@ class CudaBackend:
         self._pairs = pairs
         self._rows_in_host = rows_in_host
         self._inside = inside
-        self._thresholds = thresholds
         self._lock = Lock()
         # Blocks of edges, segments that are not empty, all segments, and rows of the largest group.
         self._largest = [0, 0, 0, 0]
@@ -96,6 +99,13 @@ class CudaBackend:
                 self._sums = SegmentSums.allocate(device, 1, 1, paired=pairs)
                 self._local = LocalWorkspace(device, 1)
                 self._faults = device.xp.zeros(1, np.uint32)
+                self._decoded: DecodedSpMV | None = None
+                if kernel != BALANCED:
+                    from oocpr.engine.cuda.baselines import DecodedSpMV
+
+                    # What is laid out is of one partition.
+                    stay = layouts_stay and slices == 1
+                    self._decoded = DecodedSpMV(device, kernel, thresholds, layouts_stay=stay)
         except BaseException:
             # Nobody has this backend, so nobody can close it.
             self.close()
@@ -161,6 +171,12 @@ class CudaBackend:
         """See Streams."""
         return self._device.allocated_bytes
 
+    @property
+    def preparing_seconds(self) -> float | None:
+        """See Streams."""
+        with self._device, self._lock:
+            return None if self._decoded is None else self._decoded.preparing_seconds
+
     def close(self) -> None:
         """See Streams; what was made here is freed whoever has it, as the error of a run that failed may."""
         while self._opened:
@@ -168,7 +184,7 @@ class CudaBackend:
             if made is not None:
                 made.close()
         self._counted.clear()
-        for room in ("_sums", "_local", "_faults"):
+        for room in ("_sums", "_local", "_faults", "_decoded"):
             vars(self).pop(room, None)
         if self._limited:
             self._limited = False
@@ -191,22 +207,19 @@ class CudaBackend:
     ) -> CudaTileStream:
         """See Streams.
 
-        Raises UsageError if a kernel of decoded tiles has some that are not resident, partitions or weights.
+        Raises UsageError if edges have weights that the kernel does not take.
         """
-        if self._kernel != "balanced" and factor is not None:
+        if self._decoded is not None and factor is not None and not self._decoded.takes_weights:
             raise UsageError(
                 f"kernel {self._kernel!r} takes no weighted graphs.", "Use kernel balanced, or leave it out."
-            )
-        if self._kernel != "balanced" and (len(on_device) < len(groups) or self.slices > 1):
-            raise UsageError(
-                f"kernel {self._kernel!r} needs the graph in the memory of the device.",
-                "Give it more device memory, or use kernel balanced.",
             )
         sizes = layout.largest(groups)
         with self._lock:
             segments = sizes.rows + sizes.tiles
             wanted = sizes.blocks, min(sizes.nonempty, segments), segments, sizes.rows
             self._largest = [max(pair) for pair in zip(self._largest, wanted, strict=True)]
+            if self._decoded is not None:
+                self._decoded.expect(segments, sizes.edges)
 
         def keep(there: DeviceGroup) -> None:
             with self._lock:
@@ -258,28 +271,22 @@ class CudaBackend:
             if before is None:
                 state.begin_sweep(step)
             window = (spec.row_begin, begin) if part is None else part.window
-            balanced = self._kernel == "balanced"
-            if balanced:
-                gather = replace(
-                    gather, checked=not tile.checked, weighted=state.weighted, local=part is not None
-                )
+            gather = replace(gather, weighted=state.weighted, local=part is not None)
+            if self._decoded is None:
+                gather = replace(gather, checked=not tile.checked)
                 product = self._product(gather, hubs=tile.hubs and part is None)
                 product(tile, reads.array, spec.nodes, window, sums, self._faults)
             else:
-                laid = tile.made.get("product")
-                if laid is None:
-                    self._raise_faults()
-                    laid = tile.made["product"] = self._laid_out(tile, gather, spec.nodes)
-                laid(reads.array, sums.pushes, sums.proposals if gather.paired else None, window)
+                self._decoded(tile, gather, reads.array, spec.nodes, window, sums, self._faults)
             if part is not None:
-                part.carry_sums(state, sums, tile, swept)
+                part.carry_sums(state, sums, tile, swept, every=self._decoded is not None)
                 if not part.last:
                     return swept
             whole = self._inside == "stripe"
             # Diagonal blocks are found in what stays, and know nothing of weights.
             diagonal = inside and self._inside == "blocks" and tile.checked and not state.weighted
             room = (local.start if inside else None, local.sends if inside and not diagonal else None)
-            state.update(sums, tile, swept, reads, room, every=not balanced)
+            state.update(sums, tile, swept, reads, room, every=self._decoded is not None)
             if diagonal:
                 blocks = tile.made.get("diagonal blocks")
                 if blocks is None:
@@ -295,26 +302,6 @@ class CudaBackend:
             elif inside:
                 self._sweep_inside(state, reads, tile, swept, step, whole=whole)
         return swept
-
-    def _laid_out(self, there: DeviceGroup, gather: Gather, nodes: int) -> Product:
-        """Lay a group out for the kernel, whose rows are all segments."""
-        from oocpr.engine.cuda.baselines import BASELINES, Matrix
-
-        xp, sizes = self._device.xp, there.sizes
-        columns, edges_of = decoded(self._device, there, nodes)
-        segments = sizes.rows + sizes.tiles
-        offsets = xp.empty(segments + 1, np.uint32)
-        self._device.load("decode.cu", TEAMS=TEAMS).get_function("list_offsets")(
-            grid(segments + 1),
-            (THREADS,),
-            (
-                *there.table, there.arrays.filled, there.arrays.filled_before, edges_of,
-                np.uint32(sizes.nonempty), np.uint32(sizes.edges), np.uint32(segments), offsets,
-            ),
-        )  # fmt: skip
-        options = {} if self._thresholds is None else {"thresholds": self._thresholds}
-        matrix = Matrix(offsets, columns[: sizes.edges], nodes)
-        return BASELINES[self._kernel].make(self._device, matrix, gather, **options)
 
     def _sweep_inside(
         self,
@@ -375,7 +362,7 @@ class CudaBackend:
         row_bounds: NDArray[np.int64],
     ) -> ResidentPass:
         """See Streams."""
-        recorded = self._kernel == "balanced" and stream.recordable
+        recorded = self._decoded is None and stream.recordable
         return ResidentPass(self, state, reads, stream, row_bounds, recorded=recorded)
 
     def first_row(self, state: RowState, live: tuple[int, ...]) -> NDArray[np.float64]:  # noqa: ARG002
@@ -393,7 +380,7 @@ class CudaBackend:
         At once for the largest group: what grows group by group leaves holes that nothing else fits into.
         """
         blocks, nonempty, segments, rows = self._largest
-        count = nonempty if self._kernel == "balanced" else segments
+        count = nonempty if self._decoded is None else segments
         # What is too small goes first: beside what is made for other groups it has no room.
         if count > self._sums.pushes.size or blocks > self._sums.heads.size:
             del self._sums
@@ -407,22 +394,6 @@ class CudaBackend:
             config = launch_config(gather, self._device.shared_bytes if hubs else 0)
             self._products[gather, hubs] = SpMV(self._device, gather, config)
         return self._products[gather, hubs]
-
-
-def decoded(device: Device, there: DeviceGroup, nodes: int) -> tuple[Any, Any]:
-    """Decode the columns of a group, and list the first edge of each segment that is not empty.
-
-    Both are uint32 of the device; its columns are known to be nodes.
-    """
-    xp, sizes, arrays = device.xp, there.sizes, there.arrays
-    columns, edges_of = xp.empty(max(1, sizes.edges), np.uint32), xp.empty(max(1, sizes.nonempty), np.uint32)
-    if sizes.blocks:
-        there.check_columns(device, nodes, xp.zeros(1, np.uint32), columns)
-        device.load("decode.cu", TEAMS=TEAMS).get_function("list_begins")(
-            *teams(sizes.blocks),
-            (arrays.table, arrays.blocks, arrays.begins, arrays.ranks, np.uint32(sizes.blocks), edges_of),
-        )
-    return columns, edges_of
 
 
 @dataclass(frozen=True)
@@ -444,7 +415,10 @@ def find_diagonal_blocks(device: Device, there: DeviceGroup, first: int, nodes: 
     xp, sizes, arrays = device.xp, there.sizes, there.arrays
     kernels = device.load("diagonal_blocks.cu")
     count = sizes.islands
-    columns, edges_of = decoded(device, there, nodes)
+    columns, edges_of = xp.empty(max(1, sizes.edges), np.uint32), xp.empty(max(1, sizes.nonempty), np.uint32)
+    faults = xp.zeros(1, np.uint32)
+    there.decode_columns(device, nodes, faults, columns)
+    there.list_begins(device, faults, edges_of)
     words = xp.zeros(SLICES * count + 1, np.uint32)
     rows = (
         *there.table, arrays.filled, arrays.filled_before, edges_of, np.uint32(sizes.nonempty),

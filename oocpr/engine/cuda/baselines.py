@@ -3,8 +3,8 @@
 A product takes what was pushed, one narrow number a node as rows gather it, and sums for each row the numbers
 of the nodes with edges to it. If pairs are gathered, the second numbers, proposals, are summed as well.
 
-Layouts are array code that runs on the device with CuPy and on the host with NumPy (`xp`). Orders are found
-by sorting whole numbers that hold what is sorted by and what is sorted, so equals have one order too.
+A group is decoded and laid out by kernels, in arrays that `oocpr.plan.products` lists. They are used from
+group to group unless groups stay laid out, and the host waits for nothing.
 """
 
 from __future__ import annotations
@@ -13,36 +13,55 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.cuda.device import THREADS
+from oocpr.engine.cuda.device import THREADS, grid
+from oocpr.engine.cuda.group import TEAMS
 from oocpr.engine.cuda.spmv import EVERYTHING, READ_STRUCTS, Gather, window_word
+from oocpr.engine.trace import DeviceTrace, Trace
 from oocpr.errors import UsageError
+from oocpr.plan.products import (
+    BALANCED,
+    MAX_SELL_EDGES,
+    SELL_WINDOW,
+    Array,
+    decoded_arrays,
+    product_arrays,
+)
 
 if TYPE_CHECKING:
-    from oocpr.engine.cuda.device import Device, Kernels
-    from oocpr.engine.cuda.spmv import Window
+    from collections.abc import Mapping
 
-_LOW = 2**32 - 1
-_PIECE = 1 << 26
-"""Edges worked on at a time, so that what is between takes less memory than the edges do."""
+    from oocpr.engine.cuda.device import Device, Kernels
+    from oocpr.engine.cuda.group import DeviceGroup
+    from oocpr.engine.cuda.spmv import SegmentSums, Window
+
+Arrays = dict[str, Any]
+"""Arrays of a device by name, as `oocpr.plan.products` lists them."""
+
+Pair = tuple[Any, Any]
+"""Gathered numbers and a window, as kernels take them; or sums of pushes and of proposals."""
+
+PREPARE = "prepare"
+"""Track of a timeline: decoding groups and laying them out."""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Rows and the nodes with edges to them, decoded, on the device."""
+    """Rows and the nodes with edges to them, decoded, on the device.
 
-    # first edge of each row, and the number of edges; uint32, or uint64 for 2**32 edges and more, shape (rows
-    # + 1,)
+    `offsets` has the first edge of each row, and the number of edges; uint32, shape (rows + 1,).
+    `columns` ascend in each row; uint32, shape (edges,). Those from `nodes` on gather zeros.
+    """
+
     offsets: Any
-    columns: Any  # ascending in each row; uint32, shape (edges,)
-    nodes: int  # number of nodes, which bounds the columns
+    columns: Any
+    nodes: int  # number of nodes
     # out-degree of each node, which one of the products divides by; uint32, shape (nodes,)
     degrees: Any = None
+    weights: Any = None  # of edges, if what they bring is multiplied; float64, shape (edges,)
 
     @property
     def rows(self) -> int:
@@ -54,70 +73,102 @@ class Matrix:
         """Number of edges."""
         return int(self.columns.size)
 
+    @property
+    def by_row(self) -> tuple[Any, np.uint32]:
+        """Where rows begin, and how many there are, as kernels take them."""
+        return self.offsets, np.uint32(self.rows)
+
 
 class Product:
-    """A matrix laid out for one kernel, in `nbytes` bytes."""
+    """The kernels of one product, and how they want a matrix laid out."""
 
+    layout: str
+    """What `product_arrays` calls its layout."""
     file: str
 
-    def __init__(self, device: Device, matrix: Matrix, gather: Gather, **parameters: int | str) -> None:
-        self._xp = device.xp
-        self._matrix = matrix
-        self._load = partial(
-            device.load,
+    def __init__(self, device: Device, gather: Gather, **parameters: int | str) -> None:
+        self._device = device
+        self._kernels: Kernels = device.load(
             self.file,
             READS=READ_STRUCTS[gather.reads],
             PAIRED=int(gather.paired),
             STRIPED=int(gather.striped),
-            INDEX="u64" if matrix.offsets.dtype.itemsize == 8 else "u32",
+            WEIGHTED=int(gather.weighted),
+            **parameters,
         )
-        self._kernels: Kernels = self._load(**parameters)
-        self.nbytes = 0
 
-    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
+    def arrays(self, rows: int, edges: int, nodes: int) -> dict[str, Array]:  # noqa: ARG002
+        """What is laid out of so many rows and edges at most."""
+        return product_arrays(self.layout, rows, edges)
+
+    def lay_out(self, matrix: Matrix, laid: Arrays | None = None) -> Arrays:
+        """Lay a matrix out in new arrays, or in those that are given, which are large enough."""
+        if laid is None:
+            laid = allocated(self._device, self.arrays(matrix.rows, matrix.edges, matrix.nodes))
+        self._prepare(matrix, laid)
+        return laid
+
+    def _prepare(self, matrix: Matrix, laid: Arrays) -> None:
+        """Launch what lays a matrix out; nothing, if it is taken as it is."""
+
+    def __call__(
+        self,
+        matrix: Matrix,
+        laid: Arrays,
+        reads: Any,
+        pushes: Any,
+        proposals: Any = None,
+        window: Window = EVERYTHING,
+    ) -> None:
         """Launch the product; allocates nothing.
 
+        `laid`: what `lay_out` made of the matrix.
         `reads`: numbers of all nodes and zeros behind them; the format's dtype, shape (nodes + 4,), or
             (nodes + 4, 2) if paired.
         `pushes`, `proposals`: receive the sums, those of ``bits8`` without the scale; float64 and float32,
             shape (rows,).
         """
-        self._run(reads, pushes, proposals, window)
+        self._run(matrix, laid, (reads, window_word(window)), (pushes, proposals))
 
-    def _run(self, reads: Any, pushes: Any, proposals: Any, window: Window) -> None:
+    def _run(self, matrix: Matrix, laid: Arrays, gathered: Pair, sums: Pair) -> None:
         raise NotImplementedError
 
-    def _hold(self, *arrays: Any) -> tuple[Any, ...]:
-        self.nbytes += sum(int(array.nbytes) for array in arrays)
-        return arrays
-
-    def _launch(self, name: str, threads: int, arguments: tuple[Any, ...], block: int = THREADS) -> None:
+    def _launch(self, name: str, threads: int, *arguments: Any, block: int = THREADS) -> None:
         if threads:
             self._kernels.get_function(name)((-(-threads // block),), (block,), arguments)
 
+    @staticmethod
+    def _clear(matrix: Matrix, pushes: Any, proposals: Any) -> None:
+        """Begin with sums of zero, to which parts of rows are added."""
+        for sums in (pushes, proposals):
+            if sums is not None:
+                sums[: matrix.rows] = 0
 
-class RowProduct(Product):
-    """One kernel, so many lanes per row."""
-
-    kernel: str
-    _lanes = 1
-    _arrays: tuple[Any, ...]
-
-    def _run(self, reads: Any, pushes: Any, proposals: Any, window: Window) -> None:
-        rows = self._matrix.rows
-        arguments = (*self._arrays, reads, window_word(window), np.uint32(rows), pushes, proposals)
-        self._launch(self.kernel, rows * self._lanes, arguments)
+    def _launch_some(self, name: str, threads: int, *arguments: Any, block: int = THREADS) -> None:
+        """Launch at most so many threads, which take what is counted on the device in turns."""
+        self._launch(
+            name, min(threads, block * MAX_BLOCKS * self._device.multiprocessors), *arguments, block=block
+        )
 
 
-class RowLanes(RowProduct):
+MAX_BLOCKS = 64
+"""Blocks of threads per multiprocessor, if the host does not know how many have work."""
+
+
+class RowLanes(Product):
     """So many lanes a row, 0 for a warp: ``kernels/papers/rows.cu``."""
 
-    file, kernel = "papers/rows.cu", "rows"
+    layout, file = "csr", "papers/rows.cu"
 
-    def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, lanes: int) -> None:
+    def __init__(self, device: Device, gather: Gather, *, lanes: int) -> None:
         self._lanes = lanes or device.warp
-        super().__init__(device, matrix, gather, ROW_LANES=self._lanes)
-        self._arrays = self._hold(matrix.offsets, matrix.columns)
+        super().__init__(device, gather, ROW_LANES=self._lanes)
+
+    def _run(self, matrix: Matrix, laid: Arrays, gathered: Pair, sums: Pair) -> None:  # noqa: ARG002
+        self._launch(
+            "rows", matrix.rows * self._lanes,
+            matrix.offsets, matrix.columns, matrix.weights, *gathered, np.uint32(matrix.rows), *sums,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -136,140 +187,189 @@ BINNED_THREADS = (256, 512, 1024)
 class Binned(Product):
     """A thread, 16 or 32 lanes a row, by its size: ``kernels/papers/binned.cu``."""
 
-    file = "papers/binned.cu"
+    layout, file = "binned", "papers/binned.cu"
 
-    def __init__(
-        self, device: Device, matrix: Matrix, gather: Gather, *, thresholds: BinThresholds | None = None
-    ) -> None:
-        super().__init__(device, matrix, gather)
-        self._rows = by_size(self._xp, matrix.offsets)
-        self._hold(*self._rows, matrix.columns)
-        thresholds = thresholds or BinThresholds()
-        bounds = bounds_of_bins(self._xp, self._rows.sizes, (thresholds.tiny, thresholds.small))
-        names, lanes = ("tiny_rows", "small_rows", "normal_rows"), (1, 16, 32)
-        self._bins = [
-            (name, count, np.uint32(first), np.uint32(last))
-            for name, count, (first, last) in zip(names, lanes, pairwise(bounds), strict=True)
-        ]
-        self._block = thresholds.block
+    def __init__(self, device: Device, gather: Gather, *, thresholds: BinThresholds | None = None) -> None:
+        self._thresholds = thresholds or BinThresholds()
+        self._words = np.uint32(self._thresholds.tiny), np.uint32(self._thresholds.small)
         # Threads of larger blocks have to do with fewer registers.
-        self._kernels = self._load(
-            MOST_THREADS=next(threads for threads in BINNED_THREADS if threads >= thresholds.block)
-        )
+        most = next(threads for threads in BINNED_THREADS if threads >= self._thresholds.block)
+        super().__init__(device, gather, MOST_THREADS=most)
 
-    def _run(self, reads: Any, pushes: Any, proposals: Any, window: Window) -> None:
-        for name, lanes, first, last in self._bins:
-            arguments = (
-                *self._rows, first, last, self._matrix.columns, reads, window_word(window), pushes, proposals,
+    def _prepare(self, matrix: Matrix, laid: Arrays) -> None:
+        counts, rows = laid["counts"], matrix.rows
+        counts.fill(0)
+        by_row = *matrix.by_row, *self._words, counts
+        self._launch("count_rows", rows, *by_row)
+        self._launch("place_rows", rows, *by_row, laid["order"])
+
+    def _run(self, matrix: Matrix, laid: Arrays, gathered: Pair, sums: Pair) -> None:
+        tiny, small, block = self._thresholds.tiny, self._thresholds.small, self._thresholds.block
+        # Rows of more than so many edges are at most so many.
+        most = [matrix.rows, *(min(matrix.rows, matrix.edges // (size + 1)) for size in (tiny, small))]
+        names, lanes = ("tiny_rows", "small_rows", "normal_rows"), (1, 16, 32)
+        for name, rows, each in zip(names, most, lanes, strict=True):
+            self._launch_some(
+                name, rows * each, matrix.offsets, matrix.columns, matrix.weights, laid["order"],
+                laid["counts"], *gathered, *sums, block=block,
             )  # fmt: skip
-            self._launch(name, int(last - first) * lanes, arguments, self._block)
 
 
-class Sell(RowProduct):
+class Sell(Product):
     """One thread a row, rows side by side: ``kernels/papers/sell.cu``."""
 
-    file, kernel = "papers/sell.cu", "sell"
+    layout, file = "ell", "papers/sell.cu"
+    sorting_threads = 1024
 
-    def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, window: int = 1 << 14) -> None:
-        super().__init__(device, matrix, gather, SLICE=device.warp)
-        self._arrays = self._hold(*slices(self._xp, matrix.offsets, matrix.columns, device.warp, window))
+    def __init__(self, device: Device, gather: Gather, *, window: int = SELL_WINDOW) -> None:
+        super().__init__(device, gather, WINDOW=window, LONGEST=MAX_SELL_EDGES)
+        self._window = window
+
+    def arrays(self, rows: int, edges: int, nodes: int) -> dict[str, Array]:  # noqa: ARG002
+        """See Product."""
+        return product_arrays(self.layout, rows, edges, window=self._window)
+
+    def _prepare(self, matrix: Matrix, laid: Arrays) -> None:
+        rows, threads = matrix.rows, self.sorting_threads
+        laid["counts"].fill(0)
+        self._launch(
+            "sort_rows", -(-rows // self._window) * threads,
+            *matrix.by_row, laid["sizes"], laid["numbers"], laid["begins"], laid["long_rows"],
+            laid["counts"], block=threads,
+        )  # fmt: skip
+        self._launch(
+            "fill_slices", rows,
+            matrix.offsets, matrix.columns, laid["begins"], laid["sizes"], laid["numbers"], np.uint32(rows),
+            laid["entries"],
+        )  # fmt: skip
+
+    def _run(self, matrix: Matrix, laid: Arrays, gathered: Pair, sums: Pair) -> None:
+        self._launch(
+            "sell", matrix.rows,
+            laid["begins"], laid["sizes"], laid["numbers"], laid["entries"], *gathered,
+            np.uint32(matrix.rows), *sums,
+        )  # fmt: skip
+        self._launch_some(
+            "sum_long_rows", 32 * min(matrix.rows, matrix.edges // (MAX_SELL_EDGES + 1)),
+            matrix.offsets, matrix.columns, laid["long_rows"], laid["counts"], *gathered, *sums,
+        )  # fmt: skip
 
 
 class AtomicEdges(Product):
     """One thread an edge, atomic sums, whose bits change from run to run: ``kernels/papers/edges.cu``."""
 
-    file = "papers/edges.cu"
+    layout, file = "edges", "papers/edges.cu"
 
-    def __init__(self, device: Device, matrix: Matrix, gather: Gather) -> None:
-        super().__init__(device, matrix, gather)
-        numbers = row_numbers(self._xp, matrix.offsets, matrix.edges)
-        self._arrays = self._hold(numbers, matrix.columns)
+    def _prepare(self, matrix: Matrix, laid: Arrays) -> None:
+        self._launch("number_edges", matrix.edges, *matrix.by_row, laid["numbers"])
 
-    def _run(self, reads: Any, pushes: Any, proposals: Any, window: Window) -> None:
-        edges = self._matrix.edges
-        pushes.fill(0)
-        if proposals is not None:
-            proposals.fill(0)
-        arguments = (*self._arrays, reads, window_word(window), np.uint64(edges), pushes, proposals)
-        self._launch("add_edges", edges, arguments)
+    def _run(self, matrix: Matrix, laid: Arrays, gathered: Pair, sums: Pair) -> None:
+        self._clear(matrix, *sums)
+        self._launch(
+            "add_edges", matrix.edges,
+            *matrix.by_row, laid["numbers"], matrix.columns, *gathered, *sums,
+        )  # fmt: skip
 
 
 class DividingEdges(AtomicEdges):
     """The same, but each edge divides: `reads` are float64 and not yet divided by out-degrees."""
 
-    def __init__(self, device: Device, matrix: Matrix, gather: Gather) -> None:
-        if gather != Gather("float64") or matrix.degrees is None:
-            raise ValueError("edges that divide gather single float64 numbers, and need out-degrees")
-        super().__init__(device, matrix, gather)
-        self._hold(matrix.degrees)
+    def __init__(self, device: Device, gather: Gather) -> None:
+        if gather != Gather("float64"):
+            raise ValueError("edges that divide gather single float64 numbers")
+        super().__init__(device, gather)
 
-    def _run(self, reads: Any, pushes: Any, proposals: Any, window: Window) -> None:  # noqa: ARG002
-        edges = self._matrix.edges
-        pushes.fill(0)
-        arguments = (*self._arrays, reads, self._matrix.degrees, np.uint64(edges), pushes)
-        self._launch("divide_and_add", edges, arguments)
+    def _run(self, matrix: Matrix, laid: Arrays, gathered: Pair, sums: Pair) -> None:
+        self._clear(matrix, *sums)
+        self._launch(
+            "divide_and_add", matrix.edges,
+            *matrix.by_row, laid["numbers"], matrix.columns, gathered[0], matrix.degrees, sums[0],
+        )  # fmt: skip
 
 
 class Chunked(Product):
     """Gathers from chunks in shared memory: ``kernels/papers/chunked.cu``."""
 
-    file = "papers/chunked.cu"
+    layout, file = "chunked", "papers/chunked.cu"
     threads = 1024
 
-    def __init__(
-        self, device: Device, matrix: Matrix, gather: Gather, *, lanes: int = 4, size: int | None = None
-    ) -> None:
-        super().__init__(device, matrix, gather, ROW_LANES=lanes)
+    def __init__(self, device: Device, gather: Gather, *, lanes: int = 4, size: int | None = None) -> None:
+        super().__init__(device, gather, ROW_LANES=lanes)
         self._size = size or min(1 << 16, device.shared_bytes // gather.bytes)
         self._shared = self._size * gather.bytes
-        *arrays, self._bounds = chunks(self._xp, matrix.offsets, matrix.columns, matrix.nodes, self._size)
-        self._offsets, self._numbers, self._columns = self._hold(*arrays)
         self._lanes = lanes
         self._max_blocks = device.multiprocessors * (2 if 2 * self._shared <= device.shared_bytes else 1)
         self._kernel = self._kernels.get_function("add_chunk")
         self._kernel.max_dynamic_shared_size_bytes = self._shared
 
-    def _run(self, reads: Any, pushes: Any, proposals: Any, window: Window) -> None:
-        pushes.fill(0)
-        if proposals is not None:
-            proposals.fill(0)
-        for k, (first, last) in enumerate(pairwise(self._bounds)):
-            begin = k * self._size
-            size = min(self._size, self._matrix.nodes - begin)
-            grid = min(self._max_blocks, -(-(last - first) * self._lanes // self.threads))
+    def arrays(self, rows: int, edges: int, nodes: int) -> dict[str, Array]:
+        """See Product."""
+        return product_arrays(self.layout, rows, edges, chunks=-(-nodes // self._size))
+
+    def _prepare(self, matrix: Matrix, laid: Arrays) -> None:
+        ends, chunks = laid["ends"], -(-matrix.nodes // self._size)
+        ends.fill(0)
+        by_edge = (
+            *matrix.by_row, matrix.columns, np.uint32(matrix.nodes), np.uint32(self._size), ends,
+        )  # fmt: skip
+        self._launch("count_parts", matrix.edges, *by_edge)
+        self._launch("add_up_chunks", 32, ends, np.uint32(chunks), laid["part_offsets"], block=32)
+        parts = laid["part_offsets"], laid["part_rows"], laid["near"]
+        self._launch("place_parts", matrix.edges, *by_edge, *parts)
+
+    def _run(self, matrix: Matrix, laid: Arrays, gathered: Pair, sums: Pair) -> None:
+        self._clear(matrix, *sums)
+        # A row has one part of a chunk at most.
+        parts = min(matrix.rows, matrix.edges)
+        blocks = min(self._max_blocks, -(-parts * self._lanes // self.threads))
+        for chunk, begin in enumerate(range(0, matrix.nodes if blocks else 0, self._size)):
+            size = min(self._size, matrix.nodes - begin)
             arguments = (
-                self._offsets, self._numbers, np.uint64(first), np.uint64(last), self._columns, reads,
-                np.uint32(begin), np.uint32(size), window_word(window), pushes, proposals,
+                laid["part_offsets"], laid["part_rows"], laid["ends"], np.uint32(chunk), laid["near"],
+                gathered[0], np.uint32(begin), np.uint32(size), gathered[1], *sums,
             )  # fmt: skip
-            if grid:
-                self._kernel((grid,), (self.threads,), arguments, shared_mem=self._shared)
+            self._kernel((blocks,), (self.threads,), arguments, shared_mem=self._shared)
 
 
-class Bcsr(RowProduct):
+class Bcsr(Product):
     """Blocks of one row and four columns: ``kernels/papers/bcsr.cu``."""
 
-    file, kernel = "papers/bcsr.cu", "bcsr"
+    layout, file = "bcsr", "papers/bcsr.cu"
 
-    def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, lanes: int = 16) -> None:
-        super().__init__(device, matrix, gather, ROW_LANES=lanes)
-        self._arrays = self._hold(*blocks_of_four(self._xp, matrix.offsets, matrix.columns))
+    def __init__(self, device: Device, gather: Gather, *, lanes: int = 16) -> None:
+        super().__init__(device, gather, ROW_LANES=lanes)
         self._lanes = lanes
+
+    def _prepare(self, matrix: Matrix, laid: Arrays) -> None:
+        found = laid["counts"], laid["blocks"], laid["bits"]
+        self._launch(
+            "find_blocks", 32 * matrix.rows,
+            matrix.offsets, matrix.columns, np.uint32(matrix.rows), np.uint32(matrix.nodes), *found,
+        )  # fmt: skip
+
+    def _run(self, matrix: Matrix, laid: Arrays, gathered: Pair, sums: Pair) -> None:
+        self._launch(
+            "bcsr", matrix.rows * self._lanes,
+            matrix.offsets, laid["counts"], laid["blocks"], laid["bits"], *gathered,
+            np.uint32(matrix.rows), *sums,
+        )  # fmt: skip
 
 
 class Baseline(NamedTuple):
     """One product that can be asked for."""
 
     words: str  # what it does, in a few words
-    make: Callable[..., Product]  # lays a matrix out: ``make(device, matrix, gather, **options)``
+    make: Callable[..., Product]  # compiles its kernels: ``make(device, gather, **options)``
     fixed_bits: bool = True  # whether the bits of its sums are the same in every run
     divides: bool = False  # whether it gathers float64 numbers that are not yet divided by out-degrees
+    weights: bool = False  # whether it multiplies what edges bring by their weights
 
 
 BASELINES = {
-    "csr-scalar": Baseline("one thread a row", partial(RowLanes, lanes=1)),
-    "csr-16": Baseline("16 threads a row", partial(RowLanes, lanes=16)),
-    "csr-vector": Baseline("one warp a row", partial(RowLanes, lanes=0)),
-    "binned": Baseline("a thread, 16 or 32 lanes a row, by its size (Wu 2010)", Binned),
+    "csr-scalar": Baseline("one thread a row", partial(RowLanes, lanes=1), weights=True),
+    "csr-16": Baseline("16 threads a row", partial(RowLanes, lanes=16), weights=True),
+    "csr-vector": Baseline("one warp a row", partial(RowLanes, lanes=0), weights=True),
+    "binned": Baseline("a thread, 16 or 32 lanes a row, by its size (Wu 2010)", Binned, weights=True),
     "ell": Baseline("one thread a row, columns side by side (SELL-C-sigma)", Sell),
     "edges-divide": Baseline(
         "one thread an edge, dividing, atomic sums (Jiang 2014, A)", DividingEdges, False, True
@@ -280,7 +380,7 @@ BASELINES = {
 }
 
 KERNELS = {
-    "balanced": "packed columns, equal pieces of edges",
+    BALANCED: "packed columns, equal pieces of edges",
     **{name: baseline.words for name, baseline in BASELINES.items() if not baseline.divides},
 }
 """What each product does, by the name that `--kernel` takes; all but the first are for comparison."""
@@ -316,162 +416,118 @@ def parse_kernel(text: str | None) -> tuple[str, BinThresholds | None]:
     return text.partition(":")[0], BinThresholds(tiny, small, block)
 
 
-class SortedRows(NamedTuple):
-    """Rows by rising size."""
-
-    begins: Any  # begins, sizes, numbers: first edge, number of edges and number of each row
-    sizes: Any
-    numbers: Any
+def allocated(device: Device, arrays: Mapping[str, Array]) -> Arrays:
+    """Arrays of a device for what a plan lists."""
+    return {name: device.xp.empty(max(1, size), dtype) for name, (dtype, size) in arrays.items()}
 
 
-class SellSlices(NamedTuple):
-    """Rows in slices, each as wide as its longest row; see ``kernels/papers/sell.cu``."""
+@dataclass(frozen=True)
+class LaidGroup:
+    """A group as it is decoded and laid out for a product, or room for that."""
 
-    begins: Any  # uint64: first entry of each slice, and the number of entries
-    sizes: Any  # sizes, numbers: uint32: edges and number of the row in each slot
-    numbers: Any
-    columns: Any  # uint32: entries, slot after slot within each step of a slice; 0 where a row has no more
+    decoded: Arrays
+    laid: Arrays
 
-
-class Chunks(NamedTuple):
-    """Edges by chunk of columns, then by row; see ``kernels/papers/chunked.cu``."""
-
-    offsets: Any  # first edge of each part, and the number of edges
-    numbers: Any  # uint32: row of each part
-    columns: Any  # uint16: columns, counted from the first of their chunk
-    bounds: tuple[int, ...]  # first part of each chunk, and the number of parts
+    def matrix(self, group: DeviceGroup, nodes: int) -> Matrix:
+        """The rows of a group that is decoded here; each segment is one."""
+        sizes, decoded = group.sizes, self.decoded
+        offsets = decoded["offsets"][: sizes.rows + sizes.tiles + 1]
+        return Matrix(offsets, decoded["columns"][: sizes.edges], nodes, weights=decoded.get("weights"))
 
 
-class Blocks(NamedTuple):
-    """Blocks of one row and four columns; see ``kernels/papers/bcsr.cu``."""
+class DecodedSpMV:
+    """A product of decoded columns: decodes groups, lays them out, multiplies.
 
-    offsets: Any  # first block of each row, and the number of blocks
-    numbers: Any  # uint32: first column of each block, divided by four
-    bits: Any  # uint8: bit i where the block's column i is there
-
-
-def row_numbers(xp: ModuleType, offsets: Any, edges: int) -> Any:
-    """Row of each edge; uint32, shape (edges,).
-
-    >>> import numpy as np
-    >>> row_numbers(np, np.array([0, 2, 2, 3]), 3).tolist()
-    [0, 0, 2]
+    `layouts_stay`: whether groups that stay on the device also stay laid out. Others are laid out in every
+    pass, in one workspace.
     """
-    numbers = xp.empty(edges, xp.uint32)
-    for first in range(0, edges, _PIECE):
-        last = min(edges, first + _PIECE)
-        there = xp.arange(first, last, dtype=offsets.dtype)
-        numbers[first:last] = xp.searchsorted(offsets, there, side="right") - 1
-    return numbers
+
+    def __init__(
+        self, device: Device, kernel: str, thresholds: BinThresholds | None, *, layouts_stay: bool
+    ) -> None:
+        self._device = device
+        options = {} if thresholds is None else {"thresholds": thresholds}
+        self._make = partial(BASELINES[kernel].make, device, **options)
+        self.takes_weights = BASELINES[kernel].weights
+        self._products: dict[Gather, Product] = {}
+        self._layouts_stay = layouts_stay
+        self._most = 0, 0
+        self._workspace: LaidGroup | None = None
+        self._timeline = Trace()
+        self._trace = DeviceTrace(device, self._timeline)
+
+    def expect(self, rows: int, edges: int) -> None:
+        """Make room for groups of so many segments and edges, too, once the first one is decoded."""
+        most = max(self._most[0], rows), max(self._most[1], edges)
+        if most != self._most:
+            self._most, self._workspace = most, None
+
+    def __call__(
+        self,
+        group: DeviceGroup,
+        gather: Gather,
+        reads: Any,
+        nodes: int,
+        window: Window,
+        sums: SegmentSums,
+        faults: Any,
+    ) -> None:
+        """Sum what is delivered to each segment of a group, the empty ones too.
+
+        `reads`: stored numbers of all nodes, or of the `window` if the gather is local, and zeros behind.
+        `faults`: uint32, shape (1,): receives the faults found; a group that has some delivers nothing.
+        """
+        if gather not in self._products:
+            self._products[gather] = self._make(gather)
+        product, gathered = self._products[gather], window if gather.local else (0, nodes)
+        laid: LaidGroup | None = group.made.get("laid out")
+        if laid is None:
+            laid = self._room(product, group, nodes, weighted=gather.weighted)
+            with self._trace.span(PREPARE, ""):
+                decode(self._device, group, nodes, gathered, laid.decoded, faults)
+                product.lay_out(laid.matrix(group, gathered[1] - gathered[0]), laid.laid)
+        matrix = laid.matrix(group, gathered[1] - gathered[0])
+        product(matrix, laid.laid, reads, sums.pushes, sums.proposals if gather.paired else None, window)
+
+    def _room(self, product: Product, group: DeviceGroup, nodes: int, *, weighted: bool) -> LaidGroup:
+        """Where a group is decoded and laid out: an own place if it stays there, else the workspace."""
+        sizes = group.sizes
+        if self._layouts_stay and group.checked:
+            rows = sizes.rows + sizes.tiles
+            own = self._allocated(product, rows, sizes.edges, nodes, weighted=weighted)
+            group.made["laid out"] = own
+            return own
+        if self._workspace is None:
+            self._workspace = self._allocated(product, *self._most, nodes, weighted=weighted)
+        return self._workspace
+
+    def _allocated(self, product: Product, rows: int, edges: int, nodes: int, *, weighted: bool) -> LaidGroup:
+        arrays = decoded_arrays(rows, edges, weighted=weighted), product.arrays(rows, edges, nodes)
+        return LaidGroup(*(allocated(self._device, each) for each in arrays))
+
+    @property
+    def preparing_seconds(self) -> float:
+        """Time of the device that went into decoding and laying out; waits for it."""
+        self._device.synchronize()
+        self._trace.finish()
+        return self._timeline.busy().get(PREPARE, 0.0)
 
 
-def by_size(xp: ModuleType, offsets: Any) -> SortedRows:
-    """Sort rows by size.
-
-    >>> import numpy as np
-    >>> found = by_size(np, np.array([0, 9, 9, 11, 16], np.uint32))
-    >>> found.numbers.tolist(), found.sizes.tolist(), found.begins.tolist()
-    ([1, 2, 3, 0], [0, 2, 5, 9], [9, 9, 11, 0])
-    """
-    rows = offsets.size - 1
-    key = (offsets[1:] - offsets[:-1]).astype(xp.uint64) << 32 | xp.arange(rows, dtype=xp.uint64)
-    key.sort()
-    numbers, sizes = (key & _LOW).astype(xp.uint32), (key >> 32).astype(xp.uint32)
-    return SortedRows(offsets[numbers], sizes, numbers)
-
-
-def bounds_of_bins(xp: ModuleType, sizes: Any, thresholds: tuple[int, ...]) -> tuple[int, ...]:
-    """First row of each bin, and the number of rows; `sizes` rise.
-
-    Bin k has the rows of at most ``thresholds[k]`` edges that no bin before has, the last bin all others.
-
-    >>> import numpy as np
-    >>> bounds_of_bins(np, np.array([0, 2, 5, 9], np.uint32), (2, 6))
-    (0, 2, 3, 4)
-    """
-    ends = xp.searchsorted(sizes, xp.asarray(thresholds, xp.uint32), side="right")
-    return 0, *(int(n) for n in ends), int(sizes.size)
-
-
-def slices(xp: ModuleType, offsets: Any, columns: Any, width: int, window: int) -> SellSlices:
-    """Lay rows side by side, `width` at a time, those of each `window` rows by falling size.
-
-    >>> import numpy as np
-    >>> found = slices(np, np.array([0, 1, 4, 4]), np.array([7, 1, 2, 3], np.uint32), 2, 4)
-    >>> found.numbers.tolist(), found.begins.tolist(), found.columns.tolist()
-    ([1, 0, 2], [0, 6, 6], [1, 7, 2, 0, 3, 0])
-    """
-    rows, edges = offsets.size - 1, int(columns.size)
-    bits = (window - 1).bit_length()
-    number = xp.arange(rows, dtype=xp.uint64)
-    key = (_LOW - (offsets[1:] - offsets[:-1]).astype(xp.uint64)) << bits | number % window
-    key |= number // window << (32 + bits)
-    key.sort()
-    sizes = (_LOW - (key >> bits & _LOW)).astype(xp.uint32)
-    numbers = ((key >> (32 + bits)) * window + (key & (2**bits - 1))).astype(xp.uint32)
-    count = -(-rows // width)
-    padded = xp.zeros(count * width, xp.uint64)
-    padded[:rows] = sizes
-    begins = xp.zeros(count + 1, xp.uint64)
-    xp.cumsum(padded.reshape(count, width).max(axis=1) * xp.uint64(width), out=begins[1:])
-    slots = xp.empty(rows, xp.uint64)
-    slots[numbers] = number
-    laid = xp.zeros(int(begins[-1]), xp.uint32)
-    row_of = row_numbers(xp, offsets, edges)
-    for first in range(0, edges, _PIECE):
-        piece = slice(first, min(edges, first + _PIECE))
-        row = row_of[piece]
-        slot = slots[row]
-        step = xp.arange(first, piece.stop, dtype=xp.uint64) - offsets[row].astype(xp.uint64)
-        laid[begins[slot // width] + step * width + slot % width] = columns[piece]
-    return SellSlices(begins, sizes, numbers, laid)
-
-
-def chunks(xp: ModuleType, offsets: Any, columns: Any, nodes: int, size: int) -> Chunks:
-    """Group edges by chunks of `size` columns, at most 65,536.
-
-    >>> import numpy as np
-    >>> found = chunks(np, np.array([0, 3, 4], np.uint32), np.array([0, 1, 5, 4], np.uint32), 6, 4)
-    >>> found.offsets.tolist(), found.numbers.tolist(), found.columns.tolist(), found.bounds
-    ([0, 2, 3, 4], [0, 0, 1], [0, 1, 1, 0], (0, 1, 3))
-    """
-    edges, count = int(columns.size), -(-nodes // size)
-    key = (columns // size).astype(xp.uint64) << 32 | xp.arange(edges, dtype=xp.uint64)
-    key.sort()
-    order = (key & _LOW).astype(xp.uint32)
-    # What parts are told apart by: the chunk, and the row.
-    part = key >> 32 << 32 | row_numbers(xp, offsets, edges)[order]
-    del key
-    first = xp.ones(edges, xp.bool_)
-    first[1:] = part[1:] != part[:-1]
-    begins = xp.flatnonzero(first).astype(offsets.dtype)
-    part = part[first]
-    bounds = xp.searchsorted(part >> 32, xp.arange(count + 1, dtype=xp.uint64), side="left")
-    ends = xp.concatenate([begins, xp.full(1, edges, offsets.dtype)])
-    within = (columns[order] % size).astype(xp.uint16)
-    return Chunks(ends, (part & _LOW).astype(xp.uint32), within, tuple(bounds.tolist()))
-
-
-def blocks_of_four(xp: ModuleType, offsets: Any, columns: Any) -> Blocks:
-    """Merge neighbouring columns of a row into blocks of four.
-
-    >>> import numpy as np
-    >>> found = blocks_of_four(np, np.array([0, 3, 4], np.uint32), np.array([0, 2, 5, 7], np.uint32))
-    >>> found.offsets.tolist(), found.numbers.tolist(), found.bits.tolist()
-    ([0, 2, 3], [0, 1, 1], [5, 2, 8])
-    """
-    edges = int(columns.size)
-    number = columns // 4
-    first = xp.ones(edges, xp.bool_)
-    first[1:] = number[1:] != number[:-1]
-    # A block ends with its row; rows without edges begin where another does, or behind the last edge.
-    begins = offsets[:-1]
-    first[begins[begins < edges]] = True
-    at = xp.flatnonzero(first)
-    before = xp.zeros(edges + 1, offsets.dtype)
-    xp.cumsum(first, out=before[1:], dtype=offsets.dtype)
-    # Columns of a block are different, so their bits add up to at most 15: sums modulo 256 tell them apart.
-    sums = xp.zeros(edges + 1, xp.uint8)
-    xp.cumsum(xp.uint8(1) << (columns % 4).astype(xp.uint8), out=sums[1:], dtype=xp.uint8)
-    ends = xp.concatenate([at[1:], xp.full(1, edges, at.dtype)])
-    return Blocks(before[offsets], number[at], sums[ends] - sums[at])
+def decode(
+    device: Device, group: DeviceGroup, nodes: int, window: Window, decoded: Arrays, faults: Any
+) -> None:
+    """Decode the columns of a group, counted from the first of a window, and find where segments begin."""
+    sizes, arrays = group.sizes, group.arrays
+    group.decode_columns(device, nodes, faults, decoded["columns"], window=window)
+    if "weights" in decoded:
+        group.decode_weights(device, decoded["weights"])
+    group.list_begins(device, faults, decoded["begins"])
+    segments = sizes.rows + sizes.tiles
+    device.load("decode.cu", TEAMS=TEAMS).get_function("list_offsets")(
+        grid(segments + 1),
+        (THREADS,),
+        (
+            *group.table, arrays.filled, arrays.filled_before, decoded["begins"], np.uint32(sizes.nonempty),
+            np.uint32(sizes.edges), np.uint32(segments), faults, decoded["offsets"],
+        ),
+    )  # fmt: skip

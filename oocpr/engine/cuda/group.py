@@ -29,6 +29,9 @@ TEAMS = 4
 
 assert BLOCK == GROUP * GROUP, "a team of lanes takes a block"
 
+WEIGHT_PIECE = 8
+"""Weights that a thread decodes: PIECE of kernels/weights.cuh."""
+
 HUBS = 1 << 15
 """Nodes, from the first one on, whose out-edges are counted: about as many as shared memory has room for."""
 
@@ -220,21 +223,55 @@ class DeviceGroup:
                 (*tiles, widths.starts, np.uint32(sizes.start_blocks), arrays.starts, faults),
             )
 
-    def check_columns(self, device: Device, nodes: int, faults: Any, columns: Any = None) -> Any:
+    def check_columns(self, device: Device, nodes: int, faults: Any) -> Any:
+        """Check all columns; returns uint64, shape (1,): columns among the first HUBS nodes."""
+        hub_edges = device.xp.zeros(1, np.uint64)
+        self.decode_columns(device, nodes, faults, hub_edges=hub_edges)
+        return hub_edges
+
+    def decode_columns(
+        self,
+        device: Device,
+        nodes: int,
+        faults: Any,
+        columns: Any = None,
+        *,
+        window: tuple[int, int] | None = None,
+        hub_edges: Any = None,
+    ) -> None:
         """Check all columns, and decode them into `columns`, uint32 of the device, if that is given.
 
-        Returns uint64, shape (1,): columns among the first HUBS nodes.
+        `window`: first node from which columns are counted, and the one past the last; columns outside become
+            the number of its nodes. None for all nodes.
         """
-        hub_edges = device.xp.zeros(1, np.uint64)
+        first, past = window or (0, nodes)
         if self.sizes.blocks:
             device.load("decode.cu", TEAMS=TEAMS).get_function("decode_columns")(
                 *teams(self.sizes.blocks),
                 (
-                    *self.packed, np.uint32(self.sizes.blocks), np.uint32(nodes), np.uint32(HUBS), columns,
-                    hub_edges, faults,
+                    *self.packed, np.uint32(self.sizes.blocks), np.uint32(nodes), np.uint32(HUBS),
+                    np.uint64(first | (past - first) << 32), columns, hub_edges, faults,
                 ),
             )  # fmt: skip
-        return hub_edges
+
+    def decode_weights(self, device: Device, weights: Any) -> None:
+        """Decode the weights of all edges into float64 of the device."""
+        arrays, blocks = self.arrays, self.sizes.blocks
+        if blocks:
+            device.load("decode.cu", TEAMS=TEAMS).get_function("decode_weights")(
+                grid(blocks * (BLOCK // WEIGHT_PIECE)),
+                (THREADS,),
+                (arrays.table, arrays.blocks, np.uint32(blocks), np.float64(self.factor), weights),
+            )
+
+    def list_begins(self, device: Device, faults: Any, begins: Any) -> None:
+        """List the first edge of each segment that is not empty, in uint32 of the device, if all is sound."""
+        arrays, blocks = self.arrays, self.sizes.blocks
+        if blocks:
+            device.load("decode.cu", TEAMS=TEAMS).get_function("list_begins")(
+                *teams(blocks),
+                (arrays.table, arrays.blocks, arrays.begins, arrays.ranks, np.uint32(blocks), faults, begins),
+            )
 
     @property
     def packed(self) -> tuple[Any, ...]:

@@ -156,13 +156,17 @@ class PartitionedGatherVector(DeviceGatherVector):
             # Behind the last one, which is shorter, is what the partition before had there.
             self.array[count:] = 0
 
-    def carry_sums(self, state: RowState, sums: SegmentSums, group: DeviceGroup, rows: GroupRows) -> None:
+    def carry_sums(
+        self, state: RowState, sums: SegmentSums, group: DeviceGroup, rows: GroupRows, *, every: bool
+    ) -> None:
         """Add what this partition brings to the segments of a group to what those before have brought.
 
         `sums`: of the group's product with this partition; after the last one, with all.
+        `every`: whether empty segments have sums as well.
         """
         # Of a damaged tile, which is found once all of it has been swept, there may be said to be more.
-        count = min(group.sizes.nonempty, rows.owned + rows.tiles)
+        segments = rows.owned + rows.tiles
+        count = segments if every else min(group.sizes.nonempty, segments)
         if not count:
             return
         turn = FIRST if self._number == 0 else LAST if self.last else NEXT

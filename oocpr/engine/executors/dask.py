@@ -190,6 +190,10 @@ class DaskExecutor:
         """See Executor; workers do not say."""
         return 0
 
+    def preparing_seconds(self) -> float | None:
+        """See Executor; workers do not say."""
+        return None
+
     def close(self) -> None:
         """See Executor."""
         # After a fault there is nothing left to free, or nobody to be asked.

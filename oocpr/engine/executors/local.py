@@ -61,6 +61,9 @@ class Executor(Protocol):
     def peak_device_memory(self) -> int:
         """Most bytes taken of a device with a memory of its own; 0 without one."""
 
+    def preparing_seconds(self) -> float | None:
+        """Seconds in which a device laid tiles out for its product; None if it takes them as they are."""
+
     def close(self) -> None:
         """Free everything."""
 
@@ -101,6 +104,12 @@ class LocalBackends:
     def allocated_bytes(self) -> int:
         """Most bytes that were taken of a device with a memory of its own; 0 without one."""
         return max((each.allocated_bytes for each in self.backends if isinstance(each, Streams)), default=0)
+
+    @property
+    def preparing_seconds(self) -> float | None:
+        """Seconds in which the device that took longest laid tiles out; None if none does."""
+        each = [backend.preparing_seconds for backend in self.backends if isinstance(backend, Streams)]
+        return max((seconds for seconds in each if seconds is not None), default=None)
 
     def close(self) -> None:
         """Wait until no thread is at work, and let others have what the backends were limited to."""
@@ -235,6 +244,10 @@ class LocalExecutor:
     def peak_device_memory(self) -> int:
         """See Executor; of the device that took the most."""
         return self._backends.allocated_bytes
+
+    def preparing_seconds(self) -> float | None:
+        """See Executor; of the device that took longest."""
+        return self._backends.preparing_seconds
 
     def close(self) -> None:
         """See Executor; the backends stay open."""
