@@ -193,11 +193,12 @@ def sweeps_for(local_share: float, stripes: int = 1, *, on_device: bool = False,
 
     On a CUDA device, where a sweep of a tile decodes it again, more than two took longer than the passes they
     saved, and two if few edges stay inside. A graph so small that the host is slower than the device is
-    swept many times between two questions of the host: cnr-2000, in one tile, took 9 passes and 6 ms with
-    eight sweeps, 36 and 13 ms with two. `small`: one tile of at most SMALL_EDGES edges.
+    swept several times between two questions of the host: three graphs of 1 to 3 M edges took 5.0, 6.3 and
+    6.5 ms with six sweeps, 6.0 to 7.0 with eight and 5.1 to 7.7 with four. `small`: one tile of at most
+    SMALL_EDGES edges.
     """
     if on_device and small:
-        return 8
+        return 6
     if on_device:
         return 2 if local_share >= 0.5 else 1
     for min_share, sweeps in ((0.5, 6 if stripes == 1 else 4), (0.1, 4), (0.02, 2)):
