@@ -215,7 +215,8 @@ def _plan_stripe(
             ranks=8 * rows,
             divisors=divisor_bytes(stats) * rows,
             state=vectors - ends + state + history + pushed + brought if rows_in_host else 0,
-            tiles=int(layout.room[pinned].sum()) + ring,
+            tiles=int(layout.room[pinned].sum()),
+            ring=ring,
         ),
         typical=taken + resident.typical_peak(chosen),
         partitions=partitions,
@@ -246,14 +247,14 @@ def _layouts(
     return np.array([taken(sizes) for sizes in layout.sizes.tolist()], np.int64)
 
 
-def _typical_host_bytes(*, ranks: int, divisors: int, state: int, tiles: int) -> int:
+def _typical_host_bytes(*, ranks: int, divisors: int, state: int, tiles: int, ring: int) -> int:
     """Bytes of the host that a run on a device comes to hold, of which `Need` is the most.
 
-    In the beginning there are out-degrees or the weights that leave, until devices have them; then tiles, on
-    their way in a ring and those that stay pinned; in the end ranks, and no tiles any more. `state` is what
-    is kept of rows in memory of the host, their ranks included; else 0.
+    In the beginning there are out-degrees or the weights that leave, until devices have them, while the first
+    tiles are on their way in a ring; then those that stay pinned; in the end ranks, and no tiles any more.
+    `state` is what is kept of rows in memory of the host, their ranks included; else 0.
     """
-    return state + max(divisors, tiles, 0 if state else ranks)
+    return state + max(divisors + ring, tiles + ring, 0 if state else ranks)
 
 
 def _inside(stats: GraphStats, request: PlanRequest, *, alone: bool) -> Inside:

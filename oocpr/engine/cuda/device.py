@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from oocpr.engine.cuda.communication import NcclTransport, PeerCopies
 from oocpr.engine.cuda.kernel_cache import cached_binary
 from oocpr.errors import DoesNotFitError, UsageError, install_remedy
-from oocpr.system import PIECE_ITEMS, in_threads
+from oocpr.system import in_threads
 from oocpr.units import format_bytes
 
 ALL = "cuda:all"
@@ -27,6 +27,9 @@ MIN_CAPABILITY = (7, 5)
 
 THREADS = 256
 """Threads of a block, as most kernels take them."""
+
+BROUGHT_BYTES = 2**21
+"""Bytes that a thread brings from a device at a time."""
 
 OPTIONS = ("-std=c++17", "-lineinfo")
 """For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""
@@ -246,8 +249,9 @@ class Device:
     def bring(self, array: Any) -> NDArray[Any]:
         """Bring a long array to new memory of the host, once what was launched has run.
 
-        Several threads do it, each through pinned memory of its own: one was at it three times as long, most
-        of that the system's, which makes the pages that it writes to.
+        Several threads do it, each through pinned memory of its own, which takes long to make and so is
+        small: one was at it three times as long, most of that the system's, which makes the pages that it
+        writes to.
         """
         out = np.empty(array.shape, array.dtype)
         self.synchronize()
@@ -256,14 +260,16 @@ class Device:
         def bring_piece(lo: int, hi: int) -> None:
             with self._device:
                 if not hasattr(own, "room"):
-                    own.room = self.pinned(PIECE_ITEMS * array.itemsize).view(array.dtype)
+                    own.room = self.pinned(BROUGHT_BYTES).view(array.dtype)
                     own.stream = self.xp.cuda.Stream(non_blocking=True)
-                room, begin = own.room[: hi - lo], array.data.ptr + lo * array.itemsize
-                runtime.memcpyAsync(
-                    room.ctypes.data, begin, room.nbytes, runtime.memcpyDeviceToHost, own.stream.ptr
-                )
-                own.stream.synchronize()
-                out[lo:hi] = room
+                for first in range(lo, hi, own.room.size):
+                    room = own.room[: hi - first]
+                    begin = array.data.ptr + first * array.itemsize
+                    runtime.memcpyAsync(
+                        room.ctypes.data, begin, room.nbytes, runtime.memcpyDeviceToHost, own.stream.ptr
+                    )
+                    own.stream.synchronize()
+                    out[first : first + room.size] = room
 
         in_threads(bring_piece, out.size)
         return out

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,7 +32,7 @@ from oocpr.engine.cuda.group import (
     map_tiles,
 )
 from oocpr.engine.tiles.source import run_reader
-from oocpr.engine.tiles.stream import PassTraffic, ReadRing
+from oocpr.engine.tiles.stream import PassTraffic, ReadAhead, ReadRing
 from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, DeviceTrace
 from oocpr.errors import DamagedError
 from oocpr.plan.tile_groups import TILE_PADDING
@@ -273,6 +273,17 @@ class CudaTileStream:
         self._ring = ReadRing(buffers, readers, layout.run_bytes, device.pinned)
         self._trace = trace
         self._device_trace = None if trace is None else DeviceTrace(device, trace)
+        # Groups that stay need nothing but their room: they come while rows are made.
+        self._begun: ExitStack | None = None
+        if not self._passing:
+            self._begun = ExitStack()
+            self._ahead = self._begun.enter_context(self._reading(groups))
+
+    def _reading(self, groups: Sequence[int]) -> AbstractContextManager[ReadAhead[tuple[int, range]]]:
+        """Have the runs of groups read."""
+        items = [(group, tiles) for group in groups for tiles in self._runs[group]]
+        staying = self._on_device
+        return self._ring.reading(items, self._reader.read, lambda item: item[0] not in staying)
 
     def _room_for_all(self, groups: list[int]) -> tuple[Room | None, dict[int, int]]:
         """Room for groups that stay, and where each begins in it."""
@@ -290,8 +301,13 @@ class CudaTileStream:
                 self._compute(group, compute)
             return PassTraffic(0, 0.0)
         waited, total = 0.0, 0
-        items = [(group, tiles) for group, runs in reading.items() for tiles in runs]
-        with self._ring.reading(items, self._reader.read) as ahead:
+        with ExitStack() as stack:
+            if self._begun is None:
+                ahead = stack.enter_context(self._reading(list(reading)))
+            else:
+                ahead = self._ahead
+                stack.push(self._begun)
+                self._begun = None
             for group in self._groups:
                 for tiles in reading.get(group, ()):
                     asked = time.perf_counter()
@@ -324,6 +340,8 @@ class CudaTileStream:
 
     def close(self) -> None:
         """See Tiles; waits until nothing is under way to the memory that is freed."""
+        if self._begun is not None:
+            self._begun.close()
         self._device.synchronize()
         if self._device_trace is not None:
             self._device_trace.finish()

@@ -71,7 +71,10 @@ class Tiles(Protocol):
 
 
 class ReadAhead(Generic[Item]):
-    """Items that threads read in their order, as many ahead as there are buffers."""
+    """Items that threads read in their order, as many ahead as there are buffers.
+
+    A buffer is read into again once its item was released or, if nobody needs it, as soon as it was read.
+    """
 
     def __init__(
         self,
@@ -79,20 +82,21 @@ class ReadAhead(Generic[Item]):
         buffers: list[NDArray[np.uint8] | None],
         allocate: Callable[[], NDArray[np.uint8]],
         read: Callable[[Item, NDArray[np.uint8], int], Any],
+        needed: Callable[[Item], bool],
     ) -> None:
         self._items, self._buffers, self._allocate, self._read = items, buffers, allocate, read
+        self._needed = needed
         # An item takes these queues 2 us of Python, and took futures 7.
         self._todo: SimpleQueue[int | None] = SimpleQueue()
-        self._done: list[SimpleQueue[Any]] = [SimpleQueue() for _ in buffers]
+        self._done: list[SimpleQueue[Any]] = [SimpleQueue() for _ in items]
         self._taken = self._released = 0
         for number in range(min(len(buffers), len(items))):
             self._todo.put(number)
 
     def take(self) -> Any:
         """Wait for what `read` made of the next item, or raised."""
-        slot = self._taken % len(self._buffers)
         self._taken += 1
-        failed, result = self._done[slot].get()
+        failed, result = self._done[self._taken - 1].get()
         if not failed:
             return result
         try:
@@ -103,8 +107,13 @@ class ReadAhead(Generic[Item]):
 
     def release(self) -> None:
         """Let the first buffer that was taken be read into again."""
-        later = self._released + len(self._buffers)
         self._released += 1
+        if self._needed(self._items[self._released - 1]):
+            self._go_on(self._released - 1)
+
+    def _go_on(self, number: int) -> None:
+        """Have the buffer of an item read into again."""
+        later = number + len(self._buffers)
         if later < len(self._items):
             self._todo.put(later)
 
@@ -120,7 +129,9 @@ class ReadAhead(Generic[Item]):
                 result = False, self._read(self._items[number], buffer, slot)
             except BaseException as error:  # noqa: BLE001 - who takes it raises it
                 result = True, error
-            self._done[slot].put(result)
+            self._done[number].put(result)
+            if not self._needed(self._items[number]):
+                self._go_on(number)
             del buffer, result  # or they would be there until the next ones are
 
     def stop(self, threads: int) -> None:
@@ -144,13 +155,19 @@ class ReadRing:
 
     @contextmanager
     def reading(
-        self, items: Sequence[Item], read: Callable[[Item, NDArray[np.uint8], int], Any]
+        self,
+        items: Sequence[Item],
+        read: Callable[[Item, NDArray[np.uint8], int], Any],
+        needed: Callable[[Item], bool] = lambda _: True,
     ) -> Iterator[ReadAhead[Item]]:
-        """Have threads call ``read(item, buffer, slot)`` for each item meanwhile."""
+        """Have threads call ``read(item, buffer, slot)`` for each item meanwhile.
+
+        `needed`: whether the buffer of an item is needed until the item is released.
+        """
         slots = min(self._slots, len(items))
         # Buffers are those of the last pass: a disk was a quarter slower into fresh memory.
         self._buffers += [None] * (slots - len(self._buffers))
-        ahead = ReadAhead(items, self._buffers, self._allocate, read)
+        ahead = ReadAhead(items, self._buffers, self._allocate, read, needed)
         with ThreadPoolExecutor(self._readers, thread_name_prefix="oocpr-read") as pool:
             threads = min(self._readers, slots)
             try:
