@@ -25,7 +25,7 @@ struct TileEntry {
   u32 rank;                              // segments that are not empty
   u32 word;                              // words of a bit a segment
   u32 edge, row;                         // edges, owned rows
-  u32 place, island;                     // blocks of rows, and of rows that are swept by themselves
+  u32 place, diagonal;                   // blocks of rows, and of rows that are swept by themselves
 
   __device__ __forceinline__ u32 owned() const { return segments - 1; }
 

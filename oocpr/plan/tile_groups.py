@@ -122,7 +122,7 @@ class GroupSizes(NamedTuple):
     start_blocks: int  # of 1024 first columns
     words: int  # of a bit per segment, whole ones of each tile
     places: int  # blocks of rows, of which a block of threads takes one
-    islands: int  # blocks of rows that are swept by themselves
+    diagonal_blocks: int  # blocks of rows that are swept by themselves
 
 
 def tile_counts(

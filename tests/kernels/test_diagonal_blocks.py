@@ -51,8 +51,8 @@ def near_tiles(owned: int, tile_edges: int = 2**20, seed: int = 0) -> list[Tile]
     return [*others, (np.append(columns, [3, FIRST, FIRST + 5]).astype(np.uint32), sizes)]
 
 
-def islands_of(of: list[Tile]) -> list[range]:
-    """Rows of the group in each island: no more than fit, all of one tile."""
+def blocks_of(of: list[Tile]) -> list[range]:
+    """Rows of the group in each diagonal block: no more than fit, all of one tile."""
     found, row = [], 0
     for _, lengths in of:
         past = row + lengths.size - 1
@@ -62,8 +62,8 @@ def islands_of(of: list[Tile]) -> list[range]:
 
 
 def inside(of: list[Tile], owned: int) -> np.ndarray:
-    """Whether row i links to row j, and both are in the same island, and the link is in their tile."""
-    island = np.repeat(np.arange(len(islands_of(of))), [len(rows) for rows in islands_of(of)])
+    """Whether row i links to row j, both in the same diagonal block, and the link is in their tile."""
+    diagonal = np.repeat(np.arange(len(blocks_of(of))), [len(rows) for rows in blocks_of(of)])
     links = np.zeros((owned, owned), bool)
     first = 0
     for columns, lengths in of:
@@ -72,7 +72,7 @@ def inside(of: list[Tile], owned: int) -> np.ndarray:
         column = columns.astype(np.int64) - FIRST
         kept = (row < first + own) & (column >= 0) & (column < owned)
         row, column = row[kept], column[kept]
-        same = island[row] == island[column]
+        same = diagonal[row] == diagonal[column]
         links[row[same], column[same]] = True
         first += own
     return links
@@ -84,13 +84,13 @@ def listed(blocks: DiagonalBlocks, of: list[Tile], owned: int) -> np.ndarray:
         download(array) for array in (blocks.before, blocks.order, blocks.selves, blocks.edges)
     )
     links = np.zeros((owned, owned), bool)
-    islands = islands_of(of)
-    assert blocks.count == len(islands)
-    for island, rows in enumerate(islands):
-        numbers = order[THREADS * island : THREADS * (island + 1)]
+    rows_of = blocks_of(of)
+    assert blocks.count == len(rows_of)
+    for diagonal, rows in enumerate(rows_of):
+        numbers = order[THREADS * diagonal : THREADS * (diagonal + 1)]
         assert np.array_equal(np.sort(numbers), np.arange(THREADS))
         for place, number in enumerate(numbers.tolist()):
-            slice_ = SLICES * island + place // SLICE_LANES
+            slice_ = SLICES * diagonal + place // SLICE_LANES
             own = bool(selves[slice_] >> (place % SLICE_LANES) & 1)
             four = words.reshape(-1, SLICE_LANES)[before[slice_] : before[slice_ + 1]]
             linked = np.ascontiguousarray(four[:, place % SLICE_LANES]).view(np.uint8)

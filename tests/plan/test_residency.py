@@ -140,8 +140,8 @@ def test_a_last_tile_of_few_edges_takes_few_bytes():
         assert abs(of[0] - other[0]) < 2**15
 
 
-def test_islands_are_kept_and_found_by_the_rows_of_each_tile():
-    bare, swept = (resident(diagonal=islands) for islands in (False, True))
+def test_diagonal_blocks_are_kept_and_found_by_the_rows_of_each_tile():
+    bare, swept = (resident(diagonal=swept) for swept in (False, True))
     rows = np.diff(ROWS)
     assert (swept.limits - bare.limits == FACTS.local_share * 2**20 + 10 * rows).all()
     assert (swept.typical - bare.typical == swept.limits - bare.limits).all()

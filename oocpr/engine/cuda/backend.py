@@ -414,7 +414,7 @@ def find_diagonal_blocks(device: Device, there: DeviceGroup, first: int, nodes: 
     """
     xp, sizes, arrays = device.xp, there.sizes, there.arrays
     kernels = device.load("diagonal_blocks.cu")
-    count = sizes.islands
+    count = sizes.diagonal_blocks
     columns, edges_of = xp.empty(max(1, sizes.edges), np.uint32), xp.empty(max(1, sizes.nonempty), np.uint32)
     faults = xp.zeros(1, np.uint32)
     there.decode_columns(device, nodes, faults, columns)
@@ -425,7 +425,7 @@ def find_diagonal_blocks(device: Device, there: DeviceGroup, first: int, nodes: 
         np.uint32(sizes.edges), columns, np.uint32(first),
     )  # fmt: skip
     if count:
-        kernels.get_function("measure_islands")((count,), (THREADS,), (*rows, words))
+        kernels.get_function("measure_diagonal_blocks")((count,), (THREADS,), (*rows, words))
     # CuPy's own sums would have it load CUDA's compiler.
     here = download(words)
     before = np.zeros_like(here)
@@ -439,7 +439,7 @@ def find_diagonal_blocks(device: Device, there: DeviceGroup, first: int, nodes: 
     )
     if count:
         found = (blocks.before, blocks.order, blocks.selves, blocks.edges)
-        kernels.get_function("fill_islands")((count,), (THREADS,), (*rows, *found))
+        kernels.get_function("fill_diagonal_blocks")((count,), (THREADS,), (*rows, *found))
     return blocks
 
 
@@ -461,7 +461,7 @@ def sweep_diagonal_blocks(
         return
     reads = READ_STRUCTS[state.spec.reads]
     kernels = device.load("diagonal_blocks.cu", READS=reads, PAIRED=int(numbers.paired))
-    kernels.get_function("sweep_islands")(
+    kernels.get_function("sweep_diagonal_blocks")(
         (blocks.count,),
         (THREADS,),
         (

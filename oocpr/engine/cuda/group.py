@@ -51,7 +51,7 @@ TILE = np.dtype(
         ("weights", "<u8", (SEGMENTS,)),
         *((name, "<u4") for name in ("edges", "segments", "nonempty", "weighed", "verbatim")),
         *((name, "<u4") for name in ("block", "length_block", "start_block", "rank", "word", "edge", "row")),
-        *((name, "<u4") for name in ("place", "island")),
+        *((name, "<u4") for name in ("place", "diagonal")),
     ]
 )  # fmt: skip
 """What kernels know of a tile: ``TileEntry`` of kernels/group.cuh."""
@@ -104,7 +104,7 @@ def counts_of(entries: NDArray[Any]) -> NDArray[np.int64]:
 
 _BEFORE = {
     "edge": 1, "rank": 2, "row": 3, "block": 4, "length_block": 5, "start_block": 6, "word": 7, "place": 8,
-    "island": 9,
+    "diagonal": 9,
 }  # fmt: skip
 """Columns of `counts_of` that entries have of all tiles before."""
 
