@@ -15,7 +15,7 @@ extern "C" __global__ void load_pushes(const Stored* stored, u64 count, u64 firs
 #endif
 }
 
-// Which slice has just been gathered; as in oocpr/engine/cuda/gather_vector.py.
+// Which slice has just been gathered; as in oocpr/engine/cuda/vectors.py.
 enum Turn { FIRST = 0, NEXT = 1, LAST = 2 };
 
 // Keeps what the first slice has brought to each segment, adds to that what another has, and gives all of it back.
