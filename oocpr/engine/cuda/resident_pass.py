@@ -51,7 +51,6 @@ class ResidentPass:
         self._recorded = recorded
         self._done = 0
         self._graph: Callable[[], None] | None = None
-        self._graph_of: Any = None
 
     def run(self, push: PushStep, step: SweepStep) -> tuple[PushSums, TileSums]:
         """Push and sweep; `step` is `alone`, and waits for all of it.
@@ -60,15 +59,14 @@ class ResidentPass:
         """
         backend, state = self._backend, self._state
         launch = partial(self._launch, push, step)
-        # Everything else that a pass is made with is in the memory of the step.
-        kernels = step.sweeps
         if not self._recorded or self._done < UNRECORDED:
             launch()
         else:
             state.step.set_push(push)
             state.step.set_sweep(step)
-            if self._graph is None or self._graph_of != kernels:
-                self._graph, self._graph_of = backend.device.record(launch), kernels
+            # All passes launch the same; what they are made with is in the memory of the step.
+            if self._graph is None:
+                self._graph = backend.device.record(launch)
             with backend.device:
                 self._graph()
         with backend.device:
