@@ -15,6 +15,7 @@ from oocpr.plan.device_plan import plan_on_devices, resident_weights
 from oocpr.plan.memory import weighted_tile_bytes
 from oocpr.plan.partition import GraphStats, stripe_tiles, weighted_stripes
 from oocpr.plan.plan import PlanRequest, choose_method, make_plan
+from oocpr.plan.products import BALANCED
 from oocpr.plan.residency import IO, wants_direct
 from oocpr.plan.tile_groups import (
     SHARED_EDGES,
@@ -170,13 +171,21 @@ def timed(run: PlannedRun, request: RunRequest, progress: Progress) -> Plan:
     return replace(plan, forecast=measured.timed(rates).forecast)
 
 
+def _product_of(kernel: str | None) -> str:
+    """Name of the product that a kernel stands for; the default if there is none."""
+    if kernel is None:
+        return BALANCED
+    from oocpr.engine.cuda.baselines import parse_kernel
+
+    return parse_kernel(kernel)[0]
+
+
 def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: int) -> PlannedRun:
     """Plan a run on an open graph, in a process that has `base` bytes before it.
 
     Raises UsageError for what the graph, the method, the device, its kernel and the file system do not go
     with.
     """
-    from oocpr.engine.cuda.baselines import parse_kernel
     from oocpr.engine.cuda.device import named_devices
     from oocpr.engine.stripe import check_weighted
 
@@ -201,7 +210,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
         personalized=request.personalized,
         started=request.started,
         reproducible=request.reproducible,
-        kernel=parse_kernel(request.kernel)[0],
+        kernel=_product_of(request.kernel),
     )
     better = None
     if request.auto:

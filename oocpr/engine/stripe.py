@@ -197,12 +197,14 @@ def make_backend(
 
 def check_weighted(method: str, kernel: str | None = None) -> None:
     """Raise UsageError for a method, or a kernel of a CUDA device, without a version for weighted graphs."""
-    from oocpr.engine.cuda.baselines import BASELINES, parse_kernel
-
     if method == "components":
         raise UsageError(
             "the graph is weighted, which method components does not take yet.", "Use method mixed."
         )
+    if kernel is None:
+        return
+    from oocpr.engine.cuda.baselines import BASELINES, parse_kernel
+
     name = parse_kernel(kernel)[0]
     if name in BASELINES and not BASELINES[name].weights:
         raise UsageError(
