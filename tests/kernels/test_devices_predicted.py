@@ -160,7 +160,8 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
     if not staying:
         assert timing.each == pytest.approx(expected, rel=0.1)
     assert timing.each == pytest.approx(took, rel=0.1)
-    assert timing.first == pytest.approx(done.history[0].seconds, rel=0.35)
+    # The first pass also makes buffers and loads functions.
+    assert timing.first == pytest.approx(done.history[0].seconds, rel=0.5)
 
 
 @pytest.mark.long

@@ -168,7 +168,7 @@ def test_weights_are_taken(device: Device, tmp_path: Path, way: Callable[..., So
 @RUNS
 @MOSTLY_TWO
 @pytest.mark.parametrize("stays", [True, False])
-def test_damaged_tiles_end_a_run(device: Device, kernel: str, stays: bool) -> None:
+def test_damaged_tiles_end_a_run(device: Device, tiles_alone: None, kernel: str, stays: bool) -> None:
     rng, found = np.random.default_rng(3), 0
     for _ in range(12):
         with Stored(GRAPH, 300) as store:

@@ -175,7 +175,7 @@ def _find_places(
     return True
 
 
-@entry()
+@entry("boolean(uint32[::1], uint64[::1], boolean[::1], uint64[::1])")
 def _agree(found, checks, seen, checks_of):  # type: ignore[no-untyped-def]
     """Whether names at the same place have the same second word."""
     for i in range(found.size):
@@ -225,7 +225,7 @@ def _names_in_source_order(
     return names, stranger
 
 
-@entry()
+@entry("void(uint32[::1], uint32[::1], int64, boolean[::1])")
 def _number_by_first_seen(found, number_of, count, fresh):  # type: ignore[no-untyped-def]
     """Replace places by numbers, `count` and on for those that are new, which are marked as `fresh`."""
     for i in range(found.size):

@@ -45,7 +45,7 @@ def _mix(word):  # type: ignore[no-untyped-def]
     return word ^ (word >> np.uint64(31))
 
 
-@entry()
+@entry("int64(uint64[::1], uint64[::1], uint64, uint32[::1], uint32[::1], uint32[::1])")
 def _number(words, checks, key, slots, numbers, firsts):  # type: ignore[no-untyped-def]
     found = 0
     checked = checks.size > 0
@@ -84,7 +84,7 @@ def factorize(
     return numbers, firsts[: _number(words, checks, np.uint64(key), slots, numbers, firsts)]
 
 
-@entry()
+@entry("void(uint64[::1], uint64, uint32[::1])")
 def _enter(known, key, slots):  # type: ignore[no-untyped-def]
     mask = np.uint64(slots.size - 1)
     for i in range(known.size):
@@ -94,7 +94,7 @@ def _enter(known, key, slots):  # type: ignore[no-untyped-def]
         slots[at] = i + 1
 
 
-@entry()
+@entry("void(uint64[::1], uint64[::1], uint64, uint32[::1], uint32[::1])")
 def _find(words, known, key, slots, places):  # type: ignore[no-untyped-def]
     mask = np.uint64(slots.size - 1)
     low = known[0]
