@@ -152,16 +152,16 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
         paces["far"] = rows_in_host
         rates = measure_rates(tiles, plan, chosen, backend=PacedBackend(device, **paces))
         timing = plan.timed(rates).forecast
-        done = rank_graph(tiles, plan, chosen, backend=PacedBackend(device, **paces))
+        # Whatever else the machine does lengthens the first pass, of which there is one.
+        runs = [rank_graph(tiles, plan, chosen, backend=PacedBackend(device, **paces)) for _ in range(2)]
     assert timing is not None
-    took = median(record.seconds for record in done.history[1:])
+    took = median(record.seconds for run in runs for record in run.history[1:])
     # Some of the tiles are measured; where kernels use the link too, rounds of them.
     assert rates.uploaded == pytest.approx(store.edges / link, rel=0.1 if rows_in_host else 0.05)
     if not staying:
         assert timing.each == pytest.approx(expected, rel=0.1)
     assert timing.each == pytest.approx(took, rel=0.1)
-    # The first pass also makes buffers and loads functions.
-    assert timing.first == pytest.approx(done.history[0].seconds, rel=0.5)
+    assert timing.first == pytest.approx(min(run.history[0].seconds for run in runs), rel=0.35)
 
 
 @pytest.mark.long
