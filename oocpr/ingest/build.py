@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.strings import permute_strings, write_strings
+from oocpr.ingest.nodes.strings import permute_strings, take_strings, write_strings
 from oocpr.ingest.order_choice import ORDERS, Ordering
 from oocpr.ingest.orders import EdgeScan, Order, count_degrees, make_order, order_by_degree
 from oocpr.ingest.read import SpilledEdges, spill
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from oocpr.ingest.nodes.dictionary import Dictionary
     from oocpr.ingest.nodes.strings import Piece
     from oocpr.ingest.spill.files import SpillDir
+    from oocpr.sources.block import Strings
     from oocpr.store.format import Attributes
 
 
@@ -150,15 +151,30 @@ def ids_of_rows(
     return (ids[rows[first : first + _CHUNK]].astype(kind) for first in range(0, nodes, _CHUNK))
 
 
+def _labels_of(source: Source) -> Iterable[str] | Iterable[Piece] | None:
+    from oocpr.sources.names import FileLabels
+
+    labels = source.labels
+    if not isinstance(labels, FileLabels):
+        return labels
+    return map(_end_to_end, labels.strings())
+
+
+def _end_to_end(names: Strings) -> Piece:
+    lengths = (names.ends - names.starts).astype(np.uint32)
+    return take_strings(names.text, names.starts, lengths, np.arange(names.size)), lengths
+
+
 def names_of_rows(
     source: Source, dictionary: Dictionary | None, order: Order, spill_dir: SpillDir, memory: int
-) -> Iterable[str] | Iterator[Piece] | None:
+) -> Iterable[str] | Iterable[Piece] | None:
     """Give the name of each row, or None if it has an id only; labels are the source's."""
     names = None if dictionary is None else dictionary.names
     if names is None:
-        if source.labels is None or order.node_ids is None:
-            return source.labels
-        names = write_strings(source.labels, spill_dir)
+        labels = _labels_of(source)
+        if labels is None or order.node_ids is None:
+            return labels
+        names = write_strings(labels, spill_dir)
     if order.node_ids is not None:
         nodes = order.node_ids.size
         require(resident() + 4 * nodes + SLACK_BYTES + _MIN_SPACE, memory, "Putting names in order")

@@ -161,10 +161,14 @@ class FileLabels:
         return self._count
 
     def __iter__(self) -> Iterator[str]:
-        for names in listed_names(self._path, _CHUNK, skip=False):
+        for names in self.strings():
             text = names.text.tobytes()
             for start, end in zip(names.starts.tolist(), names.ends.tolist(), strict=True):
                 yield text[start:end].decode()
+
+    def strings(self) -> Iterator[Strings]:
+        """Yield labels without a Python object for each."""
+        return listed_names(self._path, _CHUNK, skip=False)
 
 
 @entry()

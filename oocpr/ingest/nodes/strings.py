@@ -128,7 +128,7 @@ class NumberedStrings(StringFile):
         self._numbers.close()
 
 
-def write_strings(labels: Iterable[str], spill_dir: SpillDir) -> StringFile:
+def write_strings(labels: Iterable[str] | Iterable[Piece], spill_dir: SpillDir) -> StringFile:
     """Write labels to temporary files."""
     names = StringFile(spill_dir)
     for text, lengths in text_pieces(labels):
