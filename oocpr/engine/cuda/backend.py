@@ -282,7 +282,6 @@ class CudaBackend:
                 part.carry_sums(state, sums, tile, swept, every=self._decoded is not None)
                 if not part.last:
                     return swept
-            whole = self._inside == "stripe"
             # Diagonal blocks are found in what stays, and know nothing of weights.
             diagonal = inside and self._inside == "blocks" and tile.checked and not state.weighted
             room = (local.start if inside else None, local.sends if inside and not diagonal else None)
@@ -300,7 +299,7 @@ class CudaBackend:
                 turns = DIAGONAL_SWEEPS * (step.sweeps - 1)
                 sweep_diagonal_blocks(self._device, tile, blocks, local.start, state, swept, reads, turns)
             elif inside:
-                self._sweep_inside(state, reads, tile, swept, step, whole=whole)
+                self._sweep_inside(state, reads, tile, swept, step)
         return swept
 
     def _sweep_inside(
@@ -310,11 +309,9 @@ class CudaBackend:
         there: DeviceGroup,
         rows: GroupRows,
         step: SweepStep,
-        *,
-        whole: bool,
     ) -> None:
-        """Sweep inside each tile, or inside the group as a `whole`."""
-        local, sums = self._local, self._sums
+        """Sweep inside each tile, or inside the group if it is all of its stripe."""
+        local, sums, whole = self._local, self._sums, self._inside == "stripe"
         gather = Gather("float32", weighted=state.weighted, local=whole, inside=not whole)
         product = self._product(gather)
         window = (rows.first, rows.first + rows.owned)
