@@ -176,11 +176,12 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP)
 
 // Decodes all columns, checks them, and adds to `hub_edges`, if it is not null, how many are among the first `hubs` nodes.
 // If `columns` is not null, they are written there, one behind the other, counted from the first node of `window`; those
-// outside it, which may be no nodes, become the number of its nodes, behind which zeros are gathered.
+// outside it, which may be no nodes, become the number of its nodes, behind which zeros are gathered. If `fours` is not
+// null, the columns of each block are written there, as `read_own` reads them; behind the last stands `nodes`.
 extern "C" __global__ void __launch_bounds__(TEAMS* GROUP)
     decode_columns(const TileEntry* tiles, const BlockEntry* entries, const u8* widths, const u32* begins,
                    const u32* ranks, const u32* starts, u32 blocks, u32 nodes, u32 hubs, u64 window, u32* columns,
-                   u64* hub_edges, u32* faults) {
+                   u32* fours, u64* hub_edges, u32* faults) {
   const u64 b = group_number<GROUP>();
   // Segments that contradict themselves lead anywhere.
   if (b >= blocks || *faults & (FAULT_SEGMENTS | FAULT_STARTS)) return;
@@ -192,13 +193,14 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP)
   const u32 last = block.count() - 1;
   const u64 own = b - tile.block;
   u32 column[GROUP];
-  decode(group, block, find_begins(group, b), b, 0, values, column);
+  decode(group, block, find_begins(group, b), b, nodes, values, column);
   sync_group<GROUP>();
 #pragma unroll
   for (int i = 0; i < GROUP; ++i) values[PITCH * me + i] = column[i];
   sync_group<GROUP>();
   flag(faults, FAULT_COLUMNS,
        values[PITCH * (last / GROUP) + last % GROUP] != tile.at<u32>(tile.gaps.directory)[4 * own + 7]);
+  if (fours) write_own(column, fours, b);
   if (columns) columns += tile.edge + own * BLOCK;
   u32 most = 0, among = 0;
 #pragma unroll

@@ -47,6 +47,27 @@ __device__ __forceinline__ void give_own(const u32 (&own)[GROUP], u32* values) {
   }
 }
 
+// The same from and to memory, of block b: four of a lane side by side, so that lanes read and write in one go.
+__device__ __forceinline__ void read_own(const u32* fours, u64 b, u32 (&own)[GROUP]) {
+  const uint4* const from = reinterpret_cast<const uint4*>(fours + BLOCK * b) + lane<GROUP>();
+#pragma unroll
+  for (int i = 0; i < GROUP / FOUR; ++i) {
+    const uint4 four = read_once(from + GROUP * i);
+    own[FOUR * i] = four.x;
+    own[FOUR * i + 1] = four.y;
+    own[FOUR * i + 2] = four.z;
+    own[FOUR * i + 3] = four.w;
+  }
+}
+
+__device__ __forceinline__ void write_own(const u32 (&own)[GROUP], u32* fours, u64 b) {
+  uint4* const to = reinterpret_cast<uint4*>(fours + BLOCK * b) + lane<GROUP>();
+#pragma unroll
+  for (int i = 0; i < GROUP / FOUR; ++i) {
+    to[GROUP * i] = make_uint4(own[FOUR * i], own[FOUR * i + 1], own[FOUR * i + 2], own[FOUR * i + 3]);
+  }
+}
+
 // The low `width` bits, 0 to 32 of them.
 __device__ __forceinline__ u32 low_bits(u32 value, u32 width) {
   return value & ~u32(~u64(0) << width);

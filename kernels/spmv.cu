@@ -1,4 +1,4 @@
-// The balanced product: what a pass delivers to each row of a group, in one pass over its packed columns.
+// The balanced product: what a pass delivers to each row of a group, in one pass over its columns.
 //
 // 32 lanes take 1024 edges, wherever rows begin and end: they decode the columns, gather, and add within each
 // lane, whose 32 edges are neighbours; one scan over the lanes joins the rows that pass from lane to lane, and
@@ -6,6 +6,7 @@
 //
 // Parameters:
 //   READS, PAIRED, STRIPED  as in gather.cuh
+//   DECODED     1: columns were decoded before; see decode_columns of decode.cu, whose `fours` they are
 //   CHECKED     1: columns that are no node are found and not followed
 //   EDGE_ORDER  1: at a time lanes gather for neighbouring edges, which costs a detour through shared memory
 //   LOCAL       1: only nodes of `window` are gathered, whose numbers `reads` begins with; behind them is a zero.
@@ -19,6 +20,9 @@
 #include "gather.cuh"
 #include "group.cuh"
 
+#ifndef DECODED
+#define DECODED 0
+#endif
 #ifndef CHECKED
 #define CHECKED 0
 #endif
@@ -33,6 +37,11 @@
 #endif
 #ifndef PROBE
 #define PROBE 0
+#endif
+#if DECODED
+#define DECODED_COLUMNS , const u32* fours
+#else
+#define DECODED_COLUMNS
 #endif
 #if WEIGHTED
 #define WEIGHTS_OF_LINKS , u32 weight_parts, double factor
@@ -53,6 +62,8 @@ constexpr u32 FAULT_RANGE = 8;  // a column is no node
 // Words on their way to a lane at a time: as many as registers hold.
 constexpr int ABREAST = sizeof(Word) <= 4 ? GROUP : sizeof(Word) == 8 ? GROUP / 2 : GROUP / 4;
 static_assert(!EDGE_ORDER || sizeof(Word) <= 4, "words take the place of columns in shared memory");
+static_assert(!DECODED || !CHECKED, "what is decoded has been checked");
+static_assert(!DECODED || !EDGE_ORDER, "lanes read the columns of their own edges");
 
 __device__ __forceinline__ Sum choose(bool so, const Sum& a, const Sum& b) {
   Sum chosen;
@@ -145,14 +156,14 @@ __device__ __forceinline__ void check(u32 (&column)[GROUP], int count, u32 nodes
 //   heads, head_proposals  receive, of each block, the sum of the edges before its first segment begins
 extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
     product(const TileEntry* tiles, const BlockEntry* entries, const u8* widths, const u32* begins_of_group,
-            const u32* ranks, const u32* starts, u32 blocks, u32 nodes, const Stored* reads, u64 window, u32 each,
-            u32 hubs, double* pushes, float* proposals, double* heads, float* head_proposals,
-            u32* faults WEIGHTS_OF_LINKS) {
+            const u32* ranks, const u32* starts, u32 blocks, [[maybe_unused]] u32 nodes, const Stored* reads, u64 window,
+            u32 each, u32 hubs, double* pushes, float* proposals, double* heads, float* head_proposals,
+            u32* faults DECODED_COLUMNS WEIGHTS_OF_LINKS) {
   // Segments that contradict themselves lead anywhere, and so do columns that nobody looks at here.
   if (*faults & (CHECKED ? ~FAULT_RANGE : ~0u)) return;
   DYNAMIC_SHARED(bytes);
   u32* const scratch = reinterpret_cast<u32*>(bytes);
-  Word* const near = reinterpret_cast<Word*>(scratch + TEAMS * SCRATCH);
+  Word* const near = reinterpret_cast<Word*>(scratch + (DECODED ? 0 : TEAMS * SCRATCH));
   if constexpr (HUBS) {
     const uint4* const from = reinterpret_cast<const uint4*>(reads);
     uint4* const to = reinterpret_cast<uint4*>(near);
@@ -168,11 +179,16 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
 #pragma unroll 1
   for (Turns turns(team, each); turns.block < blocks; turns.go_on()) {
     const u64 b = turns.block;
+    u32 column[GROUP];
+#if DECODED
+    read_own(fours, b, column);
+    const Begins begins = find_begins(group, b);
+#else
     const BlockStart block = read_struct(&entries[b].start);
     const Begins begins = find_begins(group, b);
-    u32 column[GROUP];
     decode(group, block, begins, b, nodes, values, column);
     if (CHECKED) check(column, int(block.count()) - GROUP * me, nodes, faults);
+#endif
     if constexpr (LOCAL == 1) {
       // Unsigned: columns before the window wrap to behind it.
 #pragma unroll

@@ -191,7 +191,7 @@ def make_backend(
         thresholds=thresholds,
         limit=None if tiers is None else tiers.limit,
         slices=1 if tiers is None else tiers.partitions,
-        layouts_stay=tiers is not None and tiers.layouts_stay,
+        layouts_stay=tiers is None or tiers.layouts_stay,
     )
 
 

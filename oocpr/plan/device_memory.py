@@ -104,7 +104,7 @@ def device_need(
     scratch = (12 if pairs else 8) * (summed + largest.blocks)
     if not layouts_stay:
         scratch += layout_bytes(
-            request.kernel, largest, nodes, request.reads, pairs=pairs, weighted=stats.weighted
+            request.kernel, largest, nodes, request.reads, pairs=pairs, weighted=stats.weighted, stays=False
         )
     scratch += 8 * largest.rows if sweeps > 1 else 0
     # Of each 1024 rows and, where tiles begin and end, of two more of each.
@@ -177,7 +177,7 @@ class DeviceTiers:
     sharing: int = 1  # stripes that share it
     readers: int = 2  # threads that read tiles for it
     inside: Inside = "tiles"  # what rows are swept in, where they are swept more than once
-    layouts_stay: bool = False  # whether groups stay as a kernel other than the default lays them out
+    layouts_stay: bool = False  # whether groups stay as the kernel lays them out
 
     @property
     def limit(self) -> int | None:

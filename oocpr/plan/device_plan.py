@@ -26,7 +26,7 @@ from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, predicted_passes, st
 from oocpr.plan.memory import READ_BYTES, Need
 from oocpr.plan.partition import partition_counts, partition_host_bytes
 from oocpr.plan.plan import Plan
-from oocpr.plan.products import BALANCED, layout_bytes
+from oocpr.plan.products import layout_bytes
 from oocpr.plan.residency import device_readers, evenly, fitting, resident_groups, ring_slots
 from oocpr.plan.tile_groups import GroupSizes
 
@@ -177,7 +177,7 @@ def _plan_stripe(
     resident = resident_groups(stats, layout, diagonal=blocks)
     layouts_stay = False
     # Stripes that share a device have one backend, which lays out groups for all of them in one way.
-    if request.kernel != BALANCED and all_resident and sharing == 1:
+    if all_resident and sharing == 1:
         laid = resident_groups(
             stats, layout, diagonal=blocks, laid_out=_layouts(stats, layout, request, pairs=pairs)
         )
@@ -236,12 +236,12 @@ def _plan_stripe(
 def _layouts(
     stats: GraphStats, layout: GroupLayout, request: PlanRequest, *, pairs: bool
 ) -> NDArray[np.int64]:
-    """Bytes of a device that each group takes as a product lays it out."""
+    """Bytes of a device that each group takes as the product lays it out."""
 
     def taken(sizes: list[int]) -> int:
         of = GroupSizes(*sizes)
         return layout_bytes(
-            request.kernel, of, stats.nodes, request.reads, pairs=pairs, weighted=stats.weighted
+            request.kernel, of, stats.nodes, request.reads, pairs=pairs, weighted=stats.weighted, stays=True
         )
 
     return np.array([taken(sizes) for sizes in layout.sizes.tolist()], np.int64)

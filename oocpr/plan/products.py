@@ -1,4 +1,4 @@
-"""What the products of decoded columns keep of a group on a device: arrays by name, and their bytes.
+"""What products keep of a group on a device, beside its tiles: arrays by name, and their bytes.
 
 The backend allocates these very arrays, so a plan counts what a run takes.
 """
@@ -14,7 +14,7 @@ from oocpr.plan.memory import READ_BYTES
 from oocpr.plan.tile_groups import POOL_BYTES, GroupSizes
 
 BALANCED = "balanced"
-"""The default product, which takes packed columns and keeps nothing."""
+"""The default product, which takes packed columns, and keeps them decoded where there is room for all."""
 
 SELL_WINDOW, MAX_SELL_EDGES = 1 << 14, 256
 """Rows that kernel ``ell`` sorts together, and the most edges of a row in a slice."""
@@ -86,14 +86,15 @@ def array_bytes(arrays: Mapping[str, Array]) -> int:
 
 
 def layout_bytes(
-    kernel: str, sizes: GroupSizes, nodes: int, reads: str, *, pairs: bool, weighted: bool
+    kernel: str, sizes: GroupSizes, nodes: int, reads: str, *, pairs: bool, weighted: bool, stays: bool
 ) -> int:
-    """Bytes of a device that a group takes decoded and laid out for a kernel; 0 for the default.
+    """Bytes of a device that a group takes decoded and laid out for a kernel.
 
-    `pairs`: whether two numbers of each of the `nodes` are gathered; `weighted`: whether edges have weights.
+    `pairs`: whether two numbers of each of the `nodes` are gathered; `weighted`: whether edges have weights;
+    `stays`: whether it stays so, or is laid out in every pass, which the default needs not.
     """
     if kernel == BALANCED:
-        return 0
+        return array_bytes({"columns": Array("u4", 1024 * sizes.blocks)}) if stays else 0
     # Each tile has a segment more than it has rows.
     rows = sizes.rows + sizes.tiles
     chunks = nodes * READ_BYTES[reads] * (1 + pairs) // MIN_SHARED_BYTES + nodes // 2**16 + 1

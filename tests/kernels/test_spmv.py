@@ -26,7 +26,7 @@ from oocpr.engine.cuda.spmv import (
 )
 from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.errors import DamagedError
-from oocpr.store.codec.layout import GROUP
+from oocpr.store.codec.layout import BLOCK, GROUP
 
 from .conftest import HOSTS
 from .shim.host import HostDevice
@@ -66,6 +66,9 @@ def run(
     for array in (sums.pushes, sums.heads):
         array[:] = np.nan
     gather = Gather(reads, paired=stored.shape[1] > 1, **parameters)
+    if gather.decoded:
+        there.fours = device.xp.empty(blocks * BLOCK, np.uint32)
+        there.check_columns(device, NODES, faults)
     product = SpMV(device, gather, config)
     product(there, device.xp.array(stored), NODES, window, sums, faults)
     device.synchronize()
@@ -113,6 +116,10 @@ VARIANTS = {
     "bits16 pairs, checked": ("bits16", 2, {"checked": True}),
     "bits16 pairs, lanes apart, checked": ("bits16", 2, {"config": WIDE_CONFIG, "checked": True}),
     "bits8 pairs of a stripe, checked": ("bits8", 2, {"striped": True, "checked": True}),
+    "bits16, decoded": ("bits16", 1, {"decoded": True}),
+    "float64, decoded": ("float64", 1, {"decoded": True}),
+    "bits8 pairs of a stripe, decoded": ("bits8", 2, {"striped": True, "decoded": True}),
+    "bits16, decoded, hubs": ("bits16", 1, {"decoded": True, "config": replace(WIDE_CONFIG, hubs=1 << 14)}),
 }
 
 
@@ -123,6 +130,16 @@ def test_sums(device: Device, name: str) -> None:
     check(device, [tile], reads, pairs, **parameters)
     # Rows go on where tiles do, whose last blocks are not full.
     check(device, cut_rows(*tile, 5000), reads, pairs, **parameters)
+
+
+@settings(max_examples=15)
+@given(of=groups(NODES), reads=st.sampled_from(list(READS)))
+def test_decoding_columns_before_changes_no_bit(device: Device, of: list[Tile], reads: str) -> None:
+    stored = gathered(reads, 7, 1)
+    assert (
+        run(device, of, stored, reads, decoded=True)[0].tobytes()
+        == run(device, of, stored, reads)[0].tobytes()
+    )
 
 
 @settings(max_examples=25)

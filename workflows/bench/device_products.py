@@ -36,6 +36,7 @@ from oocpr.engine.cuda.spmv import (
     launch_config,
 )
 from oocpr.engine.number_formats import level_table
+from oocpr.store.codec.layout import BLOCK
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.group import DeviceGroup
@@ -105,6 +106,9 @@ class Cell:
         self.tiles = coded.stats.tiles
         room = [max(group.sizes.nonempty for group in self.groups), max(g.sizes.blocks for g in self.groups)]
         self.sums = SegmentSums.allocate(bench.device, *room, paired=False)
+        for group in self.groups:
+            group.fours = cp.empty(BLOCK * group.sizes.blocks, np.uint32)
+            group.check_columns(bench.device, graph.nodes, cp.zeros(1, np.uint32))
         self.hubs = enough_hubs(int((graph.columns < HUBS).sum()), graph.edges)
         self.faults = cp.zeros(1, np.uint32)
         self._expected: dict[str, Any] = {}
@@ -232,15 +236,15 @@ class Products(Cell):
         offsets = graph.offsets.astype(np.uint32)
         self.matrix = Matrix(offsets, graph.columns, graph.nodes, cp.maximum(degrees, np.uint32(1)))
 
-    def balanced(self, reads: str) -> None:
-        """The default product."""
+    def balanced(self, reads: str, *, decoded: bool) -> None:
+        """The default product, of columns that are packed, or were decoded before."""
         stored, values = self.stored(reads)
-        gather, device = Gather(reads), self.bench.device
+        gather, device = Gather(reads, decoded=decoded), self.bench.device
         product = SpMV(device, gather, launch_config(gather, device.shared_bytes * self.hubs))
         error = self.error(product, stored, self.expected(reads, values))
         if not error < CLOSE:
             raise AssertionError(f"balanced differs from cuSPARSE by {error}")
-        self.rate(f"balanced, {reads}", partial(self.run, product, stored))
+        self.rate(f"balanced{', packed' * (not decoded)}, {reads}", partial(self.run, product, stored))
 
     def baseline(self, name: str, reads: str) -> None:
         """One product of another system."""
@@ -266,12 +270,15 @@ class Products(Cell):
         """Everything that is measured on one graph."""
         name, guard = self.graph.name, self.bench.guard
         self.note_sizes()
-        self.bench.note(name, "balanced, B/edge", self.bytes_held / self.graph.edges)
+        self.bench.note(name, "balanced, packed, B/edge", self.bytes_held / self.graph.edges)
+        decoded = sum(group.fours.nbytes for group in self.groups)
+        self.bench.note(name, "balanced, B/edge", (self.bytes_held + decoded) / self.graph.edges)
         guard(name, "decode alone", self.decode)
         guard(name, "cuSPARSE", self.cusparse)
         for reads in READS:
             guard(name, f"gather {reads}", partial(self.raw_gather, reads))
-            guard(name, f"balanced, {reads}", partial(self.balanced, reads))
+            for decoded in (False, True):
+                guard(name, f"balanced, {reads}", partial(self.balanced, reads, decoded=decoded))
             for kernel, baseline in BASELINES.items():
                 if reads == "float64" or not baseline.divides:
                     guard(name, f"{kernel}, {reads}", partial(self.baseline, kernel, reads))

@@ -205,6 +205,7 @@ def measure(store: Path, options: argparse.Namespace, note: Callable[[str, Any],
     for turn in range(options.runs + 1):
         for budget in options.budgets:
             how = {"device": options.device, "method": options.method, "memory": options.memory}
+            how["io"] = options.io
             if budget != EVERYTHING:
                 how["device_memory"] = budget
             read_all(store)
@@ -230,6 +231,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--memory", help="of the process")
     parser.add_argument("--method", default="mixed")
+    parser.add_argument("--io", default="auto", help="how tiles are read; direct: from the disk")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_start.json")
     options = parser.parse_args(arguments)
     name, rate = apart(link) if options.device.startswith("cuda") else (options.device, None)

@@ -71,14 +71,14 @@ def shape_axes(word: int, *, hubs: bool) -> list[Axis]:
 class Search(Cell):
     """One graph on the device."""
 
-    def balanced(self, reads: str) -> None:
+    def balanced(self, reads: str, *, decoded: bool = True) -> None:
         """Search for the balanced product."""
         stored, _ = self.stored(reads)
-        device = self.bench.device
-        default = launch_config(Gather(reads), device.shared_bytes if self.hubs else 0)
+        device, gather = self.bench.device, Gather(reads, decoded=decoded)
+        default = launch_config(gather, device.shared_bytes if self.hubs else 0)
 
         def make(config: LaunchConfig) -> Works:
-            product = SpMV(device, Gather(reads), config)
+            product = SpMV(device, gather, config)
 
             def bits() -> int:
                 found = 0
@@ -89,7 +89,12 @@ class Search(Cell):
 
             return partial(self.run, product, stored), bits
 
-        self.search(f"balanced, {reads}", default, shape_axes(READS[reads].bytes, hubs=self.hubs), make)
+        axes = shape_axes(READS[reads].bytes, hubs=self.hubs)
+        self.search(f"balanced{', packed' * (not decoded)}, {reads}", default, axes, make)
+
+    def packed(self, reads: str) -> None:
+        """The same with packed columns."""
+        self.balanced(reads, decoded=False)
 
     def binned(self, reads: str) -> None:
         """Search for the product in bins by size."""
@@ -154,7 +159,7 @@ class Search(Cell):
         name = self.graph.name
         self.note_sizes()
         for reads in ("bits16", "float32", "float64"):
-            for work in (self.balanced, self.binned):
+            for work in (self.balanced, self.packed, self.binned):
                 self.bench.guard(name, f"{work.__name__}, {reads}", partial(work, reads))
                 cp.get_default_memory_pool().free_all_blocks()
 

@@ -40,6 +40,7 @@ PROGRAMS = {
 }
 PRODUCTS = {
     "balanced, bits16": "**balanced** (default), bits16",
+    "balanced, packed, bits16": "balanced, columns packed, bits16",
     "limit, plain columns, bits16, 8 x 8": "limit: gathering alone, bits16",
     "binned, bits16": "binned by row size (Wu 2010), bits16",
     "csr-vector, bits16": "one warp per row, bits16",
@@ -51,11 +52,14 @@ PRODUCTS = {
     "edges, bits16": "one thread per edge, exchange (Jiang 2014), bits16",
     "edges-divide, float64": "one thread per edge, dividing (Jiang 2014), float64",
     "balanced, bits8": "**balanced**, bits8",
+    "balanced, packed, bits8": "balanced, columns packed, bits8",
     "limit, plain columns, bits8, 8 x 8": "limit: gathering alone, bits8",
     "balanced, float32": "**balanced**, float32",
+    "balanced, packed, float32": "balanced, columns packed, float32",
     "limit, plain columns, float32, 8 x 8": "limit: gathering alone, float32",
     "cuSPARSE float32": "cuSPARSE, float32",
     "balanced, float64": "**balanced**, float64",
+    "balanced, packed, float64": "balanced, columns packed, float64",
     "limit, plain columns, float64, 8 x 8": "limit: gathering alone, float64",
     "cuSPARSE float64": "cuSPARSE, float64",
 }
@@ -508,7 +512,8 @@ that the link carries rows and tiles. With even rows, as the web-like graph has,
 than the default if its layout may take twice the memory.
 """
 PRODUCT = """
-Columns are compressed with balanced, plain with the others. The limit gathers and adds one number per edge,
+Columns are plain with all products but those that say packed, which balanced takes where there is no
+room for plain ones. The limit gathers and adds one number per edge,
 without rows; it can be passed if hubs are kept in shared memory. On rows of equal length, as the web-like
 graph has, SELL-C-sigma on plain columns is faster than balanced.
 """

@@ -30,6 +30,7 @@ from oocpr.engine.cuda.vectors import (
 )
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.products import BALANCED
+from oocpr.store.codec.layout import BLOCK
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import PushStep, PushSums, StripeSpec, SweepStep, TileSums
@@ -61,8 +62,8 @@ class CudaBackend:
     `limit`: most bytes of the device that may be taken until the backend is closed; None for no limit.
     `slices`: partitions of what rows gather, which are on the device one after the other; several only
         without pairs. The pushes are then in memory of the host.
-    `layouts_stay`: whether groups that stay also stay as another kernel lays them out, unless there are
-        several partitions. Others are laid out in every pass.
+    `layouts_stay`: whether groups that stay also stay as the kernel lays them out, for the default one
+        decoded, unless there are several partitions. Others are laid out in every pass.
     """
 
     name = "cuda"
@@ -87,6 +88,8 @@ class CudaBackend:
         self._opened: list[ref[Any]] = []
         self._counted: list[tuple[DeviceGroup, Any]] = []  # with the edges of hubs, on the device
         self._kernel = kernel
+        # What is laid out is of one partition.
+        self._layouts_stay = layouts_stay and slices == 1
         self._pairs = pairs
         self._rows_in_host = rows_in_host
         self._inside = inside
@@ -103,8 +106,7 @@ class CudaBackend:
                 if kernel != BALANCED:
                     from oocpr.engine.cuda.baselines import DecodedSpMV
 
-                    # What is laid out is of one partition.
-                    stay = layouts_stay and slices == 1
+                    stay = self._layouts_stay
                     self._decoded = DecodedSpMV(device, kernel, thresholds, layouts_stay=stay)
         except BaseException:
             # Nobody has this backend, so nobody can close it.
@@ -234,6 +236,8 @@ class CudaBackend:
 
     def _check(self, there: DeviceGroup, nodes: int) -> None:
         """Have the columns of a group that stays checked; what is found is looked at when a pass ends."""
+        if self._layouts_stay and self._decoded is None:
+            there.fours = self._device.xp.empty(BLOCK * there.sizes.blocks, np.uint32)
         self._counted.append((there, there.check_columns(self._device, nodes, self._faults)))
         there.checked = True
 
@@ -273,7 +277,7 @@ class CudaBackend:
             window = (spec.row_begin, begin) if part is None else part.window
             gather = replace(gather, weighted=state.weighted, local=part is not None)
             if self._decoded is None:
-                gather = replace(gather, checked=not tile.checked)
+                gather = replace(gather, checked=not tile.checked, decoded=tile.fours is not None)
                 product = self._product(gather, hubs=tile.hubs and part is None)
                 product(tile, reads.array, spec.nodes, window, sums, self._faults)
             else:
@@ -312,7 +316,8 @@ class CudaBackend:
     ) -> None:
         """Sweep inside each tile, or inside the group if it is all of its stripe."""
         local, sums, whole = self._local, self._sums, self._inside == "stripe"
-        gather = Gather("float32", weighted=state.weighted, local=whole, inside=not whole)
+        decoded = there.fours is not None
+        gather = Gather("float32", decoded=decoded, weighted=state.weighted, local=whole, inside=not whole)
         product = self._product(gather)
         window = (rows.first, rows.first + rows.owned)
         turns = LOCAL_SWEEPS * (step.sweeps - 1)

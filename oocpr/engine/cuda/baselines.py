@@ -380,7 +380,7 @@ BASELINES = {
 }
 
 KERNELS = {
-    BALANCED: "packed columns, equal pieces of edges",
+    BALANCED: "equal pieces of edges",
     **{name: baseline.words for name, baseline in BASELINES.items() if not baseline.divides},
 }
 """What each product does, by the name that `--kernel` takes; all but the first are for comparison."""

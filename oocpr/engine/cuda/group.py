@@ -181,6 +181,9 @@ class DeviceGroup:
     factor: float = 1.0  # what weights are multiplied by
     # whether its columns are checked: kernels that come later find faults if some are no nodes
     checked: bool = False
+    # uint32, shape (blocks * BLOCK,): columns decoded for the balanced product, if they stay; four of each
+    # lane side by side
+    fours: Any = None
     # whether enough of them are among the first nodes for these to be kept near; known once a checked group
     # has been swept
     hubs: bool = False
@@ -224,9 +227,12 @@ class DeviceGroup:
             )
 
     def check_columns(self, device: Device, nodes: int, faults: Any) -> Any:
-        """Check all columns; returns uint64, shape (1,): columns among the first HUBS nodes."""
+        """Check all columns, and decode them if there is room for them; returns those among the first HUBS.
+
+        Returns uint64, shape (1,).
+        """
         hub_edges = device.xp.zeros(1, np.uint64)
-        self.decode_columns(device, nodes, faults, hub_edges=hub_edges)
+        self.decode_columns(device, nodes, faults, fours=self.fours, hub_edges=hub_edges)
         return hub_edges
 
     def decode_columns(
@@ -237,12 +243,14 @@ class DeviceGroup:
         columns: Any = None,
         *,
         window: tuple[int, int] | None = None,
+        fours: Any = None,
         hub_edges: Any = None,
     ) -> None:
         """Check all columns, and decode them into `columns`, uint32 of the device, if that is given.
 
         `window`: first node from which columns are counted, and the one past the last; columns outside become
             the number of its nodes. None for all nodes.
+        `fours`: receives them as the balanced product takes them; see the attribute.
         """
         first, past = window or (0, nodes)
         if self.sizes.blocks:
@@ -250,7 +258,8 @@ class DeviceGroup:
                 *teams(self.sizes.blocks),
                 (
                     *self.packed, np.uint32(self.sizes.blocks), np.uint32(nodes), np.uint32(HUBS),
-                    np.uint64(first | (past - first) << 32), columns, hub_edges, faults,
+                    np.uint64(first | (past - first) << 32), columns, fours, hub_edges,
+                    faults,
                 ),
             )  # fmt: skip
 

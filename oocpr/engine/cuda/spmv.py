@@ -50,6 +50,7 @@ class Gather:
     reads: str  # format of the numbers
     paired: bool = False  # whether a node has two of them, push and proposal side by side, both to be summed
     striped: bool = False  # whether proposals of nodes outside the `window` of a call are left out
+    decoded: bool = False  # whether the columns of a group are there, decoded and checked
     checked: bool = False  # whether columns may be no nodes, which is found then
     weighted: bool = False
     # whether nodes outside the `window` send nothing, and numbers begin with those of its first node
@@ -98,10 +99,16 @@ class LaunchConfig:
 WIDE_CONFIG = LaunchConfig(teams=4, resident=5, each=4, edge_order=False)
 """For numbers of more bytes a node."""
 
+DECODED_CONFIG = LaunchConfig(teams=4, resident=6, each=1, edge_order=False)
+"""For columns that are decoded: threads need no scratch, but registers for all columns of a lane."""
+
 HUB_TEAMS = 14
 NARROW_HUB_BYTES, WIDE_HUB_BYTES = 120 << 10, 80 << 10
 """Teams and bytes of a block of threads that keeps hubs: more of either leaves less for the cache. On an
 H200, 120 KiB instead of 80 make 16-bit numbers 12 % faster, 32-bit ones 1 %, and 64-bit ones 7 % slower."""
+
+DECODED_HUB_TEAMS, DECODED_HUB_BYTES = 28, 160 << 10
+"""The same where columns are decoded, for numbers of any size."""
 
 
 def enough_hubs(hub_edges: int, edges: int) -> bool:
@@ -130,13 +137,20 @@ def launch_config(gather: Gather, shared_bytes: int = 0) -> LaunchConfig:
     """
     word = gather.bytes
     plain = LaunchConfig() if word <= MAX_IN_EDGE_ORDER else WIDE_CONFIG
+    teams, hub_bytes = HUB_TEAMS, NARROW_HUB_BYTES if word <= MAX_IN_EDGE_ORDER else WIDE_HUB_BYTES
+    if gather.decoded:
+        plain, teams, hub_bytes = DECODED_CONFIG, DECODED_HUB_TEAMS, DECODED_HUB_BYTES
     if gather.weighted:
         plain = replace(plain, resident=min(plain.resident, WEIGHTED_RESIDENT))
-    hub_bytes = NARROW_HUB_BYTES if word <= MAX_IN_EDGE_ORDER else WIDE_HUB_BYTES
-    hubs = min(hub_bytes, shared_bytes - HUB_TEAMS * SCRATCH_BYTES) // word // GROUP * GROUP
+    hubs = min(hub_bytes, shared_bytes - scratch_bytes(gather, teams)) // word // GROUP * GROUP
     if hubs <= 0:
         return plain
-    return replace(plain, teams=HUB_TEAMS, resident=1, each=1, hubs=hubs)
+    return replace(plain, teams=teams, resident=1, each=1, hubs=hubs)
+
+
+def scratch_bytes(gather: Gather, teams: int) -> int:
+    """Shared memory in which so many teams unpack columns."""
+    return 0 if gather.decoded else teams * SCRATCH_BYTES
 
 
 @dataclass(frozen=True)
@@ -172,6 +186,7 @@ class SpMV:
             READS=READ_STRUCTS[gather.reads],
             PAIRED=int(gather.paired),
             STRIPED=int(gather.striped),
+            DECODED=int(gather.decoded),
             CHECKED=int(gather.checked),
             WEIGHTED=int(gather.weighted),
             LOCAL=2 if gather.inside else int(gather.local),
@@ -182,7 +197,7 @@ class SpMV:
         )
         self._product = kernels.get_function("product")
         self._merge = kernels.get_function("join_blocks")
-        self._shared = config.teams * SCRATCH_BYTES + config.hubs * gather.bytes
+        self._shared = scratch_bytes(gather, config.teams) + config.hubs * gather.bytes
         # Configs of more hubs may have the same kernel.
         shared = max(self._product.max_dynamic_shared_size_bytes, self._shared)
         self._product.max_dynamic_shared_size_bytes = shared
@@ -210,6 +225,7 @@ class SpMV:
         config = self._config
         grid, each = config.split(blocks, self._device.multiprocessors)
         hubs = min(config.hubs, nodes // GROUP * GROUP)
+        fours = (group.fours,) if self.gather.decoded else ()
         weights: tuple[Any, ...] = ()
         if self.gather.weighted:
             weights = np.uint32(weight_parts), np.float64(group.factor)
@@ -219,7 +235,7 @@ class SpMV:
             (
                 *group.packed, np.uint32(blocks), np.uint32(nodes), reads, window_word(window),
                 np.uint32(each), np.uint32(hubs), sums.pushes, sums.proposals, sums.heads,
-                sums.head_proposals, faults, *weights,
+                sums.head_proposals, faults, *fours, *weights,
             ),
             shared_mem=self._shared,
         )  # fmt: skip
