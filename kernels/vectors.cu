@@ -208,8 +208,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     update(const TileEntry* tiles, u32 tile_count, const double* pushes, const float* proposals, const u32* filled,
            const u32* filled_before, u64 offset, u64 rows, double* carries, const Stored* stored, const Links* degree,
-           double uniform, const double* teleport, const PassStep* pass, double* residual, Kept* changes, Kept* steps, float* push, float* start, float* sends,
-           Stored* numbers, u64 first, double* partials, u64 stride, u64 place) {
+           double uniform, const double* teleport, const PassStep* pass, double* residual, Kept* changes, Kept* steps,
+           float* push, float* start, Kept* sends, Stored* numbers, u64 first, double* partials, u64 stride, u64 place) {
   const Piece piece(tiles, tile_count);
   const Filled segments = segments_of(piece.tile, piece.number, filled, filled_before);
   const u64 owned = piece.tile.owned();
@@ -241,7 +241,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         carries[2 * u64(tile_count)] = sent.push;
         carries[2 * u64(tile_count) + 1] = sent.proposal;
         if constexpr (PROPOSES) {
-          if (sends) sends[own] = 0;
+          if (sends) sends[own] = Kept(0);
         }
       }
       break;
@@ -268,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       const float proposal = float(left + damping * proposed);
       if (start) {
         start[own] = proposal;
-        if (sends) sends[own] = float(damping) / short_divisor_of(links) * proposal;
+        if (sends) sends[own] = Memory::narrow(float(damping) / short_divisor_of(links) * proposal, 1);
       } else {
         keep(proposal, given, links, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
              numbers + 2 * (first + own));
@@ -279,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // Ends the tile-local sweeps: a row's proposal is what it has from outside, and the sum of its segment.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(ROWS)
     propose(const TileEntry* tiles, u32 tile_count, const float* start, const double* sums, const u32* filled,
             const u32* filled_before, int joined, u64 offset, u64 rows, const Stored* stored, const Links* degree,
             const PassStep* pass, Kept* steps, float* push, Stored* numbers, u64 first) {
@@ -287,7 +287,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const double scale = pass->scale;
   const int slot = pass->slot;
 #pragma unroll 1
-  for (u64 i = piece.begin; piece.has(i, piece.tile.owned()); i += THREADS) {
+  for (u64 i = piece.begin; piece.has(i, piece.tile.owned()); i += blockDim.x) {
     const u64 own = piece.tile.row + i, row = offset + own;
     const float proposal = start[own] + inside_of(tiles, piece, i, joined, sums, filled, filled_before);
     const Links links = degree[row];
@@ -375,15 +375,15 @@ extern "C" __global__ void finish(u64 rows, double* ranks, const double* residua
 // Tile-local sweeps: between two products with the edges that stay inside a tile (spmv.cu with LOCAL), each row becomes
 // what it has from outside and the sum of its segment.
 // start, sums, sends as in update.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(ROWS)
     resend(const TileEntry* tiles, u32 tile_count, const float* start, const double* sums, const u32* filled,
-           const u32* filled_before, int joined, u64 offset, const Links* degree, const PassStep* pass, float* sends) {
+           const u32* filled_before, int joined, u64 offset, const Links* degree, const PassStep* pass, Kept* sends) {
   const Piece piece(tiles, tile_count);
   const float damping = float(pass->damping);
 #pragma unroll 1
-  for (u64 i = piece.begin; piece.has(i, piece.tile.owned()); i += THREADS) {
+  for (u64 i = piece.begin; piece.has(i, piece.tile.owned()); i += blockDim.x) {
     const u64 own = piece.tile.row + i;
     const float value = start[own] + inside_of(tiles, piece, i, joined, sums, filled, filled_before);
-    sends[own] = damping / short_divisor_of(degree[offset + own]) * value;
+    sends[own] = Memory::narrow(damping / short_divisor_of(degree[offset + own]) * value, 1);
   }
 }

@@ -214,10 +214,10 @@ def end_pass(state: State, step: SweepStep, pushed: Sequence[PushSums], sums: Se
         memory = replace(memory, live=())
     projections = np.array(_fold(part.with_residual for part in mended))
     mixing = _mixing_coefficients(memory, projections)
-    peaks = np.max([part.peaks for part in mended], axis=0)
+    peaks = [max(highest) for highest in zip(*(part.peaks.tolist() for part in mended), strict=True)]
     theta = dict(mixing)
-    peak = float(peaks[0]) + math.fsum(
-        abs(theta.get(slot, 0.0)) * float(high) for slot, high in zip(step.live, peaks[1:], strict=True)
+    peak = peaks[0] + math.fsum(
+        abs(theta.get(slot, 0.0)) * high for slot, high in zip(step.live, peaks[1:], strict=True)
     )
     # A stripe measured its first row before it got what the stripes before owed it.
     peak += max(abs(carry) for carry in carries)
@@ -261,8 +261,9 @@ def _mend(sums: Sequence[StripeSums]) -> tuple[list[StripeSums], tuple[float, ..
             mended.append(part)
             continue
         carries.append(carry)
-        with_change, with_residual, norm = part.with_change, part.with_residual, part.norm
+        whole = part
         if carry != 0.0:
+            with_change, with_residual, norm = part.with_change, part.with_residual, part.norm
             residual, changes = part.first[0], part.first[1:].copy()
             norm += abs(residual + carry) - abs(residual)
             if len(changes):
@@ -270,7 +271,8 @@ def _mend(sums: Sequence[StripeSums]) -> tuple[list[StripeSums], tuple[float, ..
                 changes[-1] += carry
                 with_change = with_change + changes * (own + carry) - before * own
                 with_residual = with_residual + changes * (residual + carry) - before * residual
-        mended.append(replace(part, norm=norm, with_change=with_change, with_residual=with_residual))
+            whole = replace(part, norm=norm, with_change=with_change, with_residual=with_residual)
+        mended.append(whole)
         carry = part.carry
     return mended, tuple(carries)
 
@@ -301,7 +303,7 @@ def _mixing_coefficients(memory: Memory, projections: NDArray[np.float64]) -> tu
 
 
 def _fold(arrays: Iterable[NDArray[np.float64]]) -> list[float]:
-    return [math.fsum(column) for column in zip(*arrays, strict=True)]
+    return [math.fsum(column) for column in zip(*(array.tolist() for array in arrays), strict=True)]
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,10 @@ class DeviceNeed:
         stripe is one of several, what all of them push and how it comes.
     scratch
         Of the largest group: sums of rows (8 per row and block of 1024 edges, 12 with proposals of others),
-        what tile-local sweeps send (8 per row), what is expanded of a group that does not stay, what a kernel
-        other than the default lays out of one in every pass, and what finding the diagonal blocks of one that
-        stays takes. And of all rows, a few sums of each 1024 and of each tile.
+        what tile-local sweeps send (6 per row, and 2 that may be lost between pieces of memory), what is
+        expanded of a group that does not stay, what a kernel other than the default lays out of one in every
+        pass, and what finding the diagonal blocks of one that stays takes. And of all rows, a few sums of
+        each 1024 and of each tile.
     ring
         Slots through which groups pass that do not stay.
     """

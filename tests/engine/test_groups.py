@@ -56,8 +56,14 @@ def test_memory_of_the_host_does_not_change_the_groups(opened):
 
 
 def test_a_device_too_small_for_all_tiles_gets_groups_of_fewer(opened):
-    most = planned_run(opened.store, SETTINGS, **DEVICE, **HOW)[1].device
-    given = most.need.total + most.resident_bytes - 1
+    def less(**given):
+        tiers = planned_run(opened.store, SETTINGS, **DEVICE | given, **HOW)[1].device
+        return tiers.layouts_stay, tiers.need.total + tiers.resident_bytes - 1
+
+    # What is decoded goes first.
+    decoded, given = less()
+    packed, given = less(device_memory=given)
+    assert (decoded, packed) == (True, False)
     _, plan, store = planned_run(opened.store, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
     assert plan.stats.tiles == opened.store.tiles
     assert plan.device.need.total + plan.device.resident_bytes <= given

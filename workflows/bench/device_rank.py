@@ -41,12 +41,15 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.staging import CudaTileStream
     from oocpr.plan.tile_groups import GroupLayout
 
-VECTORS = ("make_push", "load", "update", "end_local_sweep")
+VECTORS = ("make_push", "load", "update", "local_end")
 PARTS: dict[str, Any] = {
-    **dict.fromkeys(VECTORS, RowState), "load": DeviceGatherVector, "__call__": SpMV,
+    **dict.fromkeys(VECTORS, RowState), "load": DeviceGatherVector, "bound": SpMV,
     "sweep_diagonal_blocks": cuda,
 }  # fmt: skip
 """What is timed apart: functions that launch kernels, and of which class or module."""
+
+BOUND = ("bound", "local_end")
+"""Those that return what launches."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,18 @@ class Parts:
             if isinstance(owner, SpMV):
                 local = owner.gather.local or owner.gather.inside
                 label = "local product" if local else "product"
-            begin, end = cp.cuda.Event(), cp.cuda.Event()
-            begin.record()
-            result = launch(owner, *args, **options)
-            end.record()
-            self._events[label].append((begin, end))
-            return result
+            work = partial(launch, owner, *args, **options)
+            return partial(self._note, label, work()) if name in BOUND else self._note(label, work)
 
         return timed
+
+    def _note(self, label: str, work: Callable[[], Any]) -> Any:
+        begin, end = cp.cuda.Event(), cp.cuda.Event()
+        begin.record()
+        result = work()
+        end.record()
+        self._events[label].append((begin, end))
+        return result
 
     def seconds(self) -> dict[str, float]:
         """Seconds of each part."""

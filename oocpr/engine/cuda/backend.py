@@ -317,15 +317,22 @@ class CudaBackend:
         """Sweep inside each tile, or inside the group if it is all of its stripe."""
         local, sums, whole = self._local, self._sums, self._inside == "stripe"
         decoded = there.fours is not None
-        gather = Gather("float32", decoded=decoded, weighted=state.weighted, local=whole, inside=not whole)
+        gather = Gather("bits16", decoded=decoded, weighted=state.weighted, local=whole, inside=not whole)
         product = self._product(gather)
         window = (rows.first, rows.first + rows.owned)
         turns = LOCAL_SWEEPS * (step.sweeps - 1)
-        for turn in range(turns):
-            # The first two segments of weights, with 20 bits of the mantissa: as much as proposals need.
-            product(there, local.sends, state.spec.nodes, window, sums, self._faults, weight_parts=2)
-            numbers = reads if turn == turns - 1 else None
-            state.end_local_sweep(sums, there, rows, local, numbers, whole=whole)
+        # The first two segments of weights, with 20 bits of the mantissa: as much as proposals need.
+        deliver = product.bound(
+            there, local.sends, state.spec.nodes, window, sums, self._faults, weight_parts=2
+        )
+        resend, propose = (
+            state.local_end(sums, there, rows, local, numbers, whole=whole) for numbers in (None, reads)
+        )
+        for _ in range(turns - 1):
+            deliver()
+            resend()
+        deliver()
+        propose()
 
     def sums(self, state: RowState, swept: Sequence[GroupRows], step: SweepStep) -> TileSums:
         """See Backend."""

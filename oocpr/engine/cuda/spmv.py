@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -213,7 +214,21 @@ class SpMV:
         *,
         weight_parts: int = SEGMENTS,
     ) -> None:
-        """Sum what is delivered to each segment of a group that is not empty.
+        """Sum what is delivered to each segment of a group that is not empty; see `bound`."""
+        self.bound(group, reads, nodes, window, sums, faults, weight_parts=weight_parts)()
+
+    def bound(
+        self,
+        group: DeviceGroup,
+        reads: Any,
+        nodes: int,
+        window: Window,
+        sums: SegmentSums,
+        faults: Any,
+        *,
+        weight_parts: int = SEGMENTS,
+    ) -> Callable[[], None]:
+        """What sums what is delivered to each segment of a group that is not empty, as often as it is called.
 
         `reads`: stored numbers of all nodes, and zeros behind them.
         `faults`: uint32, shape (1,): receives the faults found if columns are checked.
@@ -221,7 +236,7 @@ class SpMV:
         """
         blocks = group.sizes.blocks
         if not blocks:
-            return
+            return lambda: None
         config = self._config
         grid, each = config.split(blocks, self._device.multiprocessors)
         hubs = min(config.hubs, nodes // GROUP * GROUP)
@@ -229,22 +244,20 @@ class SpMV:
         weights: tuple[Any, ...] = ()
         if self.gather.weighted:
             weights = np.uint32(weight_parts), np.float64(group.factor)
-        self._product(
-            (grid,),
-            (config.teams * GROUP,),
-            (
-                *group.packed, np.uint32(blocks), np.uint32(nodes), reads, window_word(window),
-                np.uint32(each), np.uint32(hubs), sums.pushes, sums.proposals, sums.heads,
-                sums.head_proposals, faults, *fours, *weights,
-            ),
-            shared_mem=self._shared,
+        arguments = (
+            *group.packed, np.uint32(blocks), np.uint32(nodes), reads, window_word(window), np.uint32(each),
+            np.uint32(hubs), sums.pushes, sums.proposals, sums.heads, sums.head_proposals, faults, *fours,
+            *weights,
         )  # fmt: skip
         arrays = group.arrays
-        self._merge(
-            (-(-blocks // 256),),
-            (256,),
-            (
-                arrays.begins, arrays.ranks, np.uint32(blocks), sums.heads, sums.head_proposals,
-                sums.pushes, sums.proposals,
-            ),
+        joined = (
+            arrays.begins, arrays.ranks, np.uint32(blocks), sums.heads, sums.head_proposals, sums.pushes,
+            sums.proposals,
         )  # fmt: skip
+        threads, join_grid = (config.teams * GROUP,), (-(-blocks // 256),)
+
+        def deliver() -> None:
+            self._product((grid,), threads, arguments, shared_mem=self._shared)
+            self._merge(join_grid, (256,), joined)
+
+        return deliver

@@ -7,7 +7,9 @@ carries whole lines; only what rows gather, a few bytes a node, is read in no or
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +48,10 @@ FIRST, NEXT, LAST = (np.int32(turn) for turn in range(3))
 """Which of the partitions it is, as `keep_sums` takes it."""
 
 
+LOCAL_THREADS = 512
+"""Threads of a block that ends a local sweep of 1024 rows."""
+
+
 @dataclass(frozen=True)
 class GroupRows:
     """Where the rows of a group are."""
@@ -63,12 +69,13 @@ class LocalWorkspace:
     """Where tile-local sweeps work.
 
     `start`: float32, shape (rows,): what rows of a group have from outside their tile.
-    `sends`: float32, shape (rows + 1,): what they send along each edge, and a zero behind the last.
+    `sends`: upper halves of float32, shape (rows + 1,): what they send along each edge, and a zero behind the
+        last.
     """
 
     def __init__(self, device: Device, rows: int) -> None:
         self.start = device.xp.zeros(max(1, rows), np.float32)
-        self.sends = device.xp.zeros(rows + 1, np.float32)
+        self.sends = device.xp.zeros(rows + 1, np.uint16)
 
 
 class DeviceGatherVector:
@@ -371,7 +378,7 @@ class RowState:
             ),
         )  # fmt: skip
 
-    def end_local_sweep(
+    def local_end(
         self,
         sums: SegmentSums,
         group: DeviceGroup,
@@ -380,13 +387,13 @@ class RowState:
         numbers: DeviceGatherVector | None,
         *,
         whole: bool,
-    ) -> None:
-        """End one local sweep: the last one if `numbers` are given, which receive the proposal.
+    ) -> Callable[[], None]:
+        """What ends a local sweep: the last one if `numbers` are given, which receive the proposal.
 
         `whole`: whether it was inside the group rather than inside each tile.
         """
         if not rows.owned:
-            return
+            return lambda: None
         delivered = (
             *group.table, local.start, sums.pushes, *self._filled(group, False), np.int32(whole),
             np.uint64(rows.offset),
@@ -398,8 +405,8 @@ class RowState:
                 np.uint64(self.spec.rows), self.stored, self.degree, self.step.there, self.steps, self.push,
                 numbers.array, np.uint64(rows.first),
             )  # fmt: skip
-        name = "resend" if numbers is None else "propose"
-        self._kernel(name)((rows.blocks,), (THREADS,), (*delivered, *rest))
+        kernel = self._kernel("resend" if numbers is None else "propose")
+        return partial(kernel, (rows.blocks,), (LOCAL_THREADS,), (*delivered, *rest))
 
     @staticmethod
     def _filled(group: DeviceGroup, every: bool) -> tuple[Any, Any]:
