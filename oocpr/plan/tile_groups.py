@@ -207,6 +207,17 @@ class GroupLayout:
         """Bytes of a buffer that any run is read into, and of what is behind its last tile."""
         return min(max(RUN_BYTES, self.max_tile_bytes) + TILE_PADDING // 2, int(self.room.max()))
 
+    def ring_of_tiles(self, buffers: int, readers: int) -> tuple[int, int, int]:
+        """Turn a ring for runs into one for tiles that are read one by one, past the page cache.
+
+        Returns its buffers, threads that read, and bytes of a buffer. It has no more bytes: there are more
+        buffers, and a disk wants many reads at once. An H200's was read at 1.2 to 1.6 GB/s by 8 threads, at
+        1.6 to 1.7 by 16 and at 1.7 to 2.1 by 32, where it gave 1.7 to 2.0 to whoever did nothing else.
+        """
+        tile = min(self.max_tile_bytes + TILE_PADDING // 2, self.run_bytes)
+        count = max(buffers, buffers * self.run_bytes // tile)
+        return count, max(readers, count - 2), tile
+
     def part(self, first: int, last: int) -> GroupLayout:
         """The groups ``first .. last - 1``; tiles keep their numbers."""
         return replace(self, bounds=self.bounds[first : last + 1])

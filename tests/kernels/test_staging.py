@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
@@ -20,9 +21,11 @@ from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
 from oocpr.errors import DamagedError, DoesNotFitError
 from oocpr.plan.device_memory import DEVICE_SLOTS, MIN_SLOTS
+from oocpr.sources import open_source
+from oocpr.store.direct_io import aligned
 
 from ..engine.digraphs import exact_ranks, random_digraph
-from ..engine.running import Stored, check_forecast, in_groups, plan_streamed
+from ..engine.running import Stored, build, check_forecast, in_groups, plan_streamed
 from .conftest import RUNS
 from .several import least_memory
 from .shim.host import HostDevice
@@ -222,6 +225,27 @@ def test_how_many_tiles_are_read_at_once_changes_no_bit(
             found = stream(LateDevice(shim_folder), store, *places, each=3, max_passes=2)
             assert found.ranks.tobytes() == expected.ranks.tobytes()
             assert found.history[0].bytes_read == expected.history[0].bytes_read
+
+
+def test_reading_past_the_page_cache_changes_no_bit_and_takes_no_more_memory(
+    shim_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    device, taken = HostDevice(shim_folder), list[int]()
+    monkeypatch.setattr(device, "pinned", lambda nbytes: taken.append(nbytes) or aligned(nbytes))
+    chosen = Settings(max_passes=3)
+    store = build(open_source(random_digraph(3000, 40_000, seed=8).entries), tmp_path / "g.zarr", 2000)
+    if not store.takes_direct_reads():
+        pytest.skip("direct reads are not taken here")
+    found = []
+    for direct in (False, True):
+        taken.clear()
+        plan = replace(streaming_plan(store, chosen, 0, 0, each=3), direct=direct)
+        found.append(rank_graph(grouped(store, 3), plan, chosen, backend=CudaBackend(device)))
+        sizes = Counter(taken)
+        ring = max(sizes, key=lambda nbytes: nbytes * sizes[nbytes])
+        assert ring * sizes[ring] <= plan.need.ring
+    assert found[0].ranks.tobytes() == found[1].ranks.tobytes()
+    assert found[0].history[0].bytes_read == found[1].history[0].bytes_read
 
 
 def test_buffers_are_those_that_are_planned_and_are_made_once(

@@ -265,12 +265,15 @@ class CudaTileStream:
         # Passing groups take the slots in turns: how many were computed, sent whole, and have a slot.
         self._done = self._whole = self._opened = 0
         self._entries: list[NDArray[np.uint64]] = []  # of the group that comes next, if it stays
+        run_bytes = layout.run_bytes
+        if direct:
+            buffers, readers, run_bytes = layout.ring_of_tiles(buffers, readers)
         self._reader = RunReader(
             device, source, layout, self._runs, begins=begins, arena=self._arena, in_host=in_host,
             slots=buffers, weighted=factor is not None, direct=direct, trace=trace,
         )  # fmt: skip
         self._pinned = self._reader.pinned
-        self._ring = ReadRing(buffers, readers, layout.run_bytes, device.pinned)
+        self._ring = ReadRing(buffers, readers, run_bytes, device.pinned)
         self._trace = trace
         self._device_trace = None if trace is None else DeviceTrace(device, trace)
         # Groups that stay need nothing but their room: they come while rows are made.
