@@ -87,22 +87,41 @@ print(json.dumps({
 }))
 """
 
+LATER = """
+import json, sys
+from time import perf_counter
+
+import oocpr
+
+path, how = sys.argv[1], json.loads(sys.argv[2])
+took = []
+for _ in range(6):
+    called = perf_counter()
+    oocpr.pagerank(path, **how)
+    took.append(perf_counter() - called)
+print(json.dumps(took[1:]))
+"""
+
 REPEATS = 5
 LINK_BYTES = 1 << 30
 READING = (1, 8)
 """Threads that read files of tiles."""
 
 
+def told_by(program: str, path: Path, how: dict[str, Any]) -> Any:
+    """What a program prints that ranks a graph in a process of its own."""
+    words = [sys.executable, "-c", program, str(path), json.dumps(how)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def ranked(path: Path, how: dict[str, Any]) -> dict[str, Any]:
     """Rank in a process of its own; returns what the run says of itself, and the seconds of the process."""
     begun = perf_counter()
-    words = [sys.executable, "-c", RANK, str(path), json.dumps(how)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    seconds = perf_counter() - begun
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {"seconds of the process": seconds, **told}
+    told = told_by(RANK, path, how)
+    return {"seconds of the process": perf_counter() - begun, **told}
 
 
 def tile_files(store: Path) -> list[Path]:
@@ -202,10 +221,12 @@ def measure(store: Path, options: argparse.Namespace, note: Callable[[str, Any],
     note("tiles", {"files": len(files), "bytes": sum(path.stat().st_size for path in files)})
     note("rates", apart(partial(rates, store)))
     runs: dict[str, list[dict[str, Any]]] = {}
+    usual = {
+        "device": options.device, "method": options.method, "memory": options.memory, "io": options.io
+    }  # fmt: skip
     for turn in range(options.runs + 1):
         for budget in options.budgets:
-            how = {"device": options.device, "method": options.method, "memory": options.memory}
-            how["io"] = options.io
+            how = dict(usual)
             if budget != EVERYTHING:
                 how["device_memory"] = budget
             read_all(store)
@@ -220,6 +241,7 @@ def measure(store: Path, options: argparse.Namespace, note: Callable[[str, Any],
             of_budget = runs.setdefault(budget, [])
             of_budget.append(run)
             note(budget, {"runs": len(of_budget), **spread(of_budget)})
+    note("later calls of pagerank in one process, seconds", told_by(LATER, store, usual))
 
 
 def main(arguments: list[str] | None = None) -> None:

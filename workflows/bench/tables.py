@@ -231,7 +231,7 @@ def starts(found: Cells) -> list[str]:
     """Stored graphs ranked on a device in new processes, by parts."""
     stores = found["stores"]
     columns = [cells["all"] for cells in stores.values()]
-    later = [cells["later calls of pagerank in one process, seconds"] for cells in stores.values()]
+    later = [cells.get("later calls of pagerank in one process, seconds") for cells in stores.values()]
 
     def row(title: str, values: list[Cells]) -> list[str]:
         return [title, *(seconds([value["min"], value["median"], value["max"]]) for value in values)]
@@ -244,7 +244,10 @@ def starts(found: Cells) -> list[str]:
             for part in columns[0]["seconds by parts"]
         ),
         ["peak memory", *(_mib(cell["peak of the process, MiB"]["median"]) for cell in columns)],
-        ["a later `pagerank` in one process", *map(seconds, later)],
+        [
+            "a later `pagerank` in one process",
+            *("not run" if each is None else seconds(each) for each in later),
+        ],
     ]
     return table(["", *stores], rows)
 
@@ -275,10 +278,11 @@ def device_products(found: Cells) -> list[str]:
         value = cells.get(key)
         if not isinstance(value, float):
             return "not run"
-        share = (
-            f" ({cells['balanced, ' + key.split(', ')[2]] / value:.0%})" if key.startswith("limit") else ""
-        )
-        return f"{value:.3g}{share}"
+        if not key.startswith("limit"):
+            return f"{value:.3g}"
+        reads = key.split(", ")[2]
+        ours = cells.get(f"balanced, {reads}", cells[f"balanced, packed, {reads}"])
+        return f"{value:.3g} ({ours / value:.0%})"
 
     titles = [f"{name} ({cells['edges'] / 1e6:.4g} M edges)" for name, cells in graphs.items()]
     rows = [[title, *(rate(cells, key) for cells in graphs.values())] for key, title in PRODUCTS.items()]
@@ -508,8 +512,7 @@ KERNELS = """
 Groups of tiles decoded and multiplied by the product that `--kernel` names; in brackets, per pass, what is
 spent on decoding and laying out, once if layouts fit into memory, else in every pass. All ranks lie within
 their bound of 1e-10 after the same passes. Within 2 GiB, what rows of R-MAT have is in memory of the host, so
-that the link carries rows and tiles. With even rows, as the web-like graph has, ell is 11 % faster a pass
-than the default if its layout may take twice the memory.
+that the link carries rows and tiles.
 """
 PRODUCT = """
 Columns are plain with all products but those that say packed, which balanced takes where there is no
