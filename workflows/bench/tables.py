@@ -281,11 +281,15 @@ def device_products(found: Cells) -> list[str]:
         if not key.startswith("limit"):
             return f"{value:.3g}"
         reads = key.split(", ")[2]
-        ours = cells.get(f"balanced, {reads}", cells[f"balanced, packed, {reads}"])
+        ours = cells.get(f"balanced, {reads}") or cells[f"balanced, packed, {reads}"]
         return f"{value:.3g} ({ours / value:.0%})"
 
     titles = [f"{name} ({cells['edges'] / 1e6:.4g} M edges)" for name, cells in graphs.items()]
-    rows = [[title, *(rate(cells, key) for cells in graphs.values())] for key, title in PRODUCTS.items()]
+    rows = [
+        [title, *(rate(cells, key) for cells in graphs.values())]
+        for key, title in PRODUCTS.items()
+        if any(key in cells for cells in graphs.values())
+    ]
     return table(["GTEPS", *titles], rows)
 
 
