@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -254,10 +255,12 @@ class SpMV:
             arrays.begins, arrays.ranks, np.uint32(blocks), sums.heads, sums.head_proposals, sums.pushes,
             sums.proposals,
         )  # fmt: skip
-        threads, join_grid = (config.teams * GROUP,), (-(-blocks // 256),)
+        return partial(self._launch, grid, arguments, (-(-blocks // 256),), joined)
 
-        def deliver() -> None:
-            self._product((grid,), threads, arguments, shared_mem=self._shared)
-            self._merge(join_grid, (256,), joined)
-
-        return deliver
+    # No function inside another: an error that leaves it would hold the arrays.
+    def _launch(
+        self, grid: int, arguments: tuple[Any, ...], join_grid: tuple[int], joined: tuple[Any, ...]
+    ) -> None:
+        threads = (self._config.teams * GROUP,)
+        self._product((grid,), threads, arguments, shared_mem=self._shared)
+        self._merge(join_grid, (256,), joined)
