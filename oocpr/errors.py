@@ -107,6 +107,12 @@ class SetupError(OocprError, RuntimeError):
     exit_code = 8
 
 
+class StoppedError(OocprError, TimeoutError):
+    """A run whose time was up; a checkpoint has what it had come to."""
+
+    exit_code = 130
+
+
 EXTRAS = {"cluster": "distributed", "cloud": "fsspec aiohttp s3fs", "cuda13": "cupy-cuda13x"}
 """Packages that parts of this one need, by the name of the extra that has them."""
 

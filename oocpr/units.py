@@ -9,6 +9,8 @@ from decimal import ROUND_CEILING, Decimal
 from oocpr.errors import UsageError
 
 _SIZE = re.compile(r"\s*(\d{1,19}(?:\.\d+)?|\.\d+)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
+_TIME = re.compile(r"\s*(\d{1,12}(?:\.\d+)?|\.\d+)\s*(s|min|m|h|d|)\s*", re.IGNORECASE)
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _PREFIXES = "kmgtp"
 _EXACT_COUNTS = 100_000
 MAX_L1_DISTANCE = 2
@@ -35,6 +37,20 @@ def parse_bytes(text: str | int) -> int:
     if size < 1:
         raise UsageError(f"{text!r} is less than one byte.", "Give a size such as 8GiB or 512MB.")
     return size
+
+
+def parse_seconds(text: str | float) -> float:
+    """Read a time in seconds, which is also the unit that is meant by none.
+
+    Raises UsageError if the text is no time above zero.
+
+    >>> parse_seconds("4h"), parse_seconds("90min"), parse_seconds(1.5)
+    (14400.0, 5400.0, 1.5)
+    """
+    match = _TIME.fullmatch(str(text))
+    if match is None or not float(match[1]):
+        raise UsageError(f"{text!r} is no time.", "Write a number and a unit, such as 4h, 90min or 30s.")
+    return float(match[1]) * _SECONDS[match[2].lower()]
 
 
 def format_bytes(size: float) -> str:

@@ -21,6 +21,7 @@ from oocpr.result.ranks import Ranks, report_of
 
 if TYPE_CHECKING:
     from oocpr.api.graphs import Graph
+    from oocpr.engine.checkpoint import Checkpoints
     from oocpr.plan.plan import Plan
     from oocpr.progress import Listener
     from oocpr.result.verify import Verification
@@ -137,6 +138,9 @@ def pagerank(
     trace: str | os.PathLike[str] | None = None,
     predict: bool = False,
     reproducible: bool = False,
+    checkpoint: str | os.PathLike[str] | Checkpoints | None = None,
+    resume: bool = False,
+    time_limit: str | float | None = None,
     progress: Listener = None,
     **options: Unpack[ImportOptions],
 ) -> Ranks:
@@ -207,6 +211,16 @@ def pagerank(
         Whether the graph and the settings alone fix the plan: the same method, stripes, mixing and sweeps,
         and so the same bits of the ranks, for any memory, of devices too, that holds it and any number of
         threads. Otherwise less memory may mean more passes, and ranks that differ within the bound.
+    checkpoint
+        A folder or a URL where the run is kept, after a pass, at least every minute, and nothing is left once
+        it is done; or what `oocpr.engine.checkpoint.open_checkpoints` gives; None to keep nothing. After
+        Ctrl-C, SIGTERM or SIGHUP the run ends with its pass and is kept; after a second one, at once. Not for
+        method ``"components"``, which ``"auto"`` does not choose then.
+    resume
+        Whether to go on from the checkpoint, if there is one, to the bits of a run that was never stopped: of
+        the same graph and settings, tolerance and passes apart, on any number of workers and threads.
+    time_limit
+        Seconds, or text such as ``"4h"``, after which the run ends, kept; None for none.
     progress
         True to see on standard error what is measured, and each pass; or an `oocpr.progress.Progress`; None
         for silence.
@@ -216,12 +230,14 @@ def pagerank(
     Returns
     -------
     Ranks
-        Its ``converged`` is False if the passes ran out.
+        Its ``converged`` is False if the passes ran out; a checkpoint stays then.
 
     Raises
     ------
     UsageError, InputError, NotAStoreError, DoesNotFitError, DamagedError, ReplacedError, SetupError
         See `oocpr.errors`. If the timeline cannot be written after all, the error has the ``ranks``.
+    StoppedError
+        If `time_limit` is over.
 
     Examples
     --------
@@ -230,6 +246,7 @@ def pagerank(
     >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
     (0, True, True)
     """
+    from oocpr.engine.checkpoint import kept_run
     from oocpr.engine.cuda.device import begin_contexts, named_devices
     from oocpr.engine.planning import RunRequest, asked_settings, given_memory, plan_loaded, timed
     from oocpr.engine.run import rank_graph
@@ -264,88 +281,97 @@ def pagerank(
             )
         check_apart([trace], [graph, personalization, start, options.get("labels")])
         check_writable(Path(trace))
-    opened = as_graph(graph, memory=memory, progress=progress, **options)
-    store = opened.store
-    # Now, since the files may be gone when the run is over.
-    identity, started_from = store.identity, start_identity(start)
-    free: list[int] = []
-    limits: list[int] = []
-    present = 0
-    if client is not None:
-        from oocpr.engine.executors.dask import assign_workers, names_workers_devices
-        from oocpr.engine.executors.dask_client import worker_count, worker_limits
-
-        if names_workers_devices(device):
-            free = [seat.free for seat in assign_workers(client)]
-        limits, present = worker_limits(client), worker_count(client)
-    names = names_of(store)
-    most = given_memory(memory)
-    teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes, most)
-    begun = None  # once there, it is part of the process that the plan begins with
-    if start is not None:
-        least = (1 - damping) * (1 / store.nodes if teleport is None else teleport)
-        begun = start_vector(start, names, store.nodes, least, most)
-    request = RunRequest(
-        auto=method == "auto" and reads is None and stripes is None and device == "cpu",
-        memory=memory,
-        device_memory=device_memory,
-        stripes=stripes,
-        threads=threads,
-        device=device,
-        kernel=kernel,
-        io=io,
-        reproducible=reproducible,
-        personalized=teleport is not None,
-        started=begun is not None,
-        alone=client is None,
-        free=free,
-        limits=limits,
-        reusable=_decoded_bytes(opened),
-    )
-    planned, loading = plan_loaded(store, settings, request, progress)
-    made = planned.plan
-    _LOG.info("plan of the run:\n%s", made)
-    if predict:
-        made.validate()
-        made = timed(planned, request, progress)
-    timeline = None if trace is None else Trace()
-    with watched(silent) as compilation, store.unchanged():
-        solution = rank_graph(
-            planned.store,
-            made,
-            planned.settings,
-            path=store.path if "://" in store.path else str(Path(store.path).resolve()),
-            client=client,
-            backend=device,
-            threads=threads,
-            kernel=kernel,
-            teleport=teleport,
-            start=begun,
-            decoded=opened.decoded,
-            trace=timeline,
-            progress=progress,
+    if checkpoint is not None and method == "components":
+        raise UsageError(
+            "a run of method components is not kept.", "Use method mixed, or leave checkpoint out."
         )
-    run = report_of(
-        replace(solution, seconds=solution.seconds + loading.seconds),
-        store,
-        identity=identity,
-        start_identity=started_from,
-        dangling=dangling,
-        personalized=teleport is not None,
-        compile_seconds=compilation.seconds + loading.compiling,
-        direct=made.direct,
-        busy=None if timeline is None else timeline.busy(),
-        predicted=made.predictions() if client is None else None,
-        workers=min(len(made.stripes), present),
-    )
-    ranks = Ranks(solution.ranks, names, run=run, history=solution.history)
-    if trace is not None and timeline is not None:
-        try:
-            timeline.write(trace)
-        except OocprError as error:
-            error.ranks = ranks
-            raise
-    return ranks
+    with kept_run(checkpoint, resume=resume, time_limit=time_limit) as kept:
+        opened = as_graph(graph, memory=memory, progress=progress, **options)
+        store = opened.store
+        # Now, since the files may be gone when the run is over.
+        identity, started_from = store.identity, start_identity(start)
+        free: list[int] = []
+        limits: list[int] = []
+        present = 0
+        if client is not None:
+            from oocpr.engine.executors.dask import assign_workers, names_workers_devices
+            from oocpr.engine.executors.dask_client import worker_count, worker_limits
+
+            if names_workers_devices(device):
+                free = [seat.free for seat in assign_workers(client)]
+            limits, present = worker_limits(client), worker_count(client)
+        names = names_of(store)
+        most = given_memory(memory)
+        teleport = (
+            None if personalization is None else teleport_vector(personalization, names, store.nodes, most)
+        )
+        begun = None  # once there, it is part of the process that the plan begins with
+        if start is not None:
+            least = (1 - damping) * (1 / store.nodes if teleport is None else teleport)
+            begun = start_vector(start, names, store.nodes, least, most)
+        request = RunRequest(
+            auto=method == "auto" and reads is None and (stripes, kept, device) == (None, None, "cpu"),
+            memory=memory,
+            device_memory=device_memory,
+            stripes=stripes or (None if kept is None else kept.stripes),
+            threads=threads,
+            device=device,
+            kernel=kernel,
+            io=io,
+            reproducible=reproducible,
+            personalized=teleport is not None,
+            started=begun is not None,
+            alone=client is None,
+            free=free,
+            limits=limits,
+            kept=kept is not None,
+            reusable=_decoded_bytes(opened),
+        )
+        planned, loading = plan_loaded(store, settings, request, progress)
+        made = planned.plan
+        _LOG.info("plan of the run:\n%s", made)
+        if predict:
+            made.validate()
+            made = timed(planned, request, progress)
+        timeline = None if trace is None else Trace()
+        with watched(silent) as compilation, store.unchanged():
+            solution = rank_graph(
+                planned.store,
+                made,
+                planned.settings,
+                path=store.path if "://" in store.path else str(Path(store.path).resolve()),
+                client=client,
+                backend=device,
+                threads=threads,
+                kernel=kernel,
+                teleport=teleport,
+                start=begun,
+                decoded=opened.decoded,
+                trace=timeline,
+                checkpoints=kept,
+                progress=progress,
+            )
+        run = report_of(
+            replace(solution, seconds=solution.seconds + loading.seconds),
+            store,
+            identity=identity,
+            start_identity=started_from,
+            dangling=dangling,
+            personalized=teleport is not None,
+            compile_seconds=compilation.seconds + loading.compiling,
+            direct=made.direct,
+            busy=None if timeline is None else timeline.busy(),
+            predicted=made.predictions() if client is None else None,
+            workers=min(len(made.stripes), present),
+        )
+        ranks = Ranks(solution.ranks, names, run=run, history=solution.history)
+        if trace is not None and timeline is not None:
+            try:
+                timeline.write(trace)
+            except OocprError as error:
+                error.ranks = ranks
+                raise
+        return ranks
 
 
 @checked

@@ -32,7 +32,7 @@ EXIT_CODES = {
     6: "the store was replaced while it was in use, or workers have another one under its name",
     7: "a worker, the scheduler or an object store was lost; the same command may succeed later",
     8: "a worker or this machine lacks the store, credentials or a package",
-    INTERRUPTED: "interrupted; nothing half-written is left, unless --resume keeps it",
+    INTERRUPTED: "interrupted, or --time-limit is over; what is left is what --resume goes on with",
     READER_GONE: "the program reading standard output went away",
 }
 

@@ -32,6 +32,7 @@ from oocpr.units import MAX_L1_DISTANCE, format_bound, format_error_bound, forma
 
 if TYPE_CHECKING:
     from oocpr.api import Graph, Ranks
+    from oocpr.engine.checkpoint import Checkpoints
     from oocpr.result.ranks import Report
     from oocpr.result.verify import Verification
 
@@ -216,12 +217,34 @@ def plan(session: Session, /, graph: str, json_path: str | None, **parameters: A
     oocpr rank web.zarr -o - --sort rank | head
     oocpr rank web2.zarr --start ranks.parquet -o ranks2.parquet
     oocpr rank web.zarr --device cuda:all --device-memory 40GiB
+    oocpr rank web.zarr -o ranks.parquet --checkpoint kept --resume --time-limit 4h
     """,
 )
 @click.pass_obj
 def rank(
     session: Session,
     /,
+    checkpoint: str | None,
+    resume: bool,
+    time_limit: str | None,
+    **parameters: Any,
+) -> int:
+    """Rank the nodes of a graph.
+
+    The graph is a store made by `oocpr import`, or any source that it reads; a source is imported to a
+    temporary store first. The ranks sum to one. Their L1 distance from the exact ranks is certified, whatever
+    --method and --reads are.
+    """
+    from oocpr.engine.checkpoint import kept_run
+
+    with kept_run(checkpoint, resume=resume, time_limit=time_limit) as kept:
+        return _rank(session, kept, **parameters)
+
+
+def _rank(
+    session: Session,
+    kept: Checkpoints | None,
+    *,
     graph: str,
     top_k: int,
     output: str | None,
@@ -231,12 +254,6 @@ def rank(
     tmp: str | None,
     **parameters: Any,
 ) -> int:
-    """Rank the nodes of a graph.
-
-    The graph is a store made by `oocpr import`, or any source that it reads; a source is imported to a
-    temporary store first. The ranks sum to one. Their L1 distance from the exact ranks is certified, whatever
-    --method and --reads are.
-    """
     from oocpr import api
     from oocpr.api.arguments import ImportOptions
     from oocpr.engine.cuda.device import begin_contexts, named_devices
@@ -276,7 +293,7 @@ def rank(
             workers = worker_count(parameters["client"])
         failures: list[OocprError] = []
         try:
-            ranks = api.pagerank(opened, memory=memory, progress=progress, **parameters)
+            ranks = api.pagerank(opened, memory=memory, checkpoint=kept, progress=progress, **parameters)
         except OocprError as error:
             if error.ranks is None:
                 raise
@@ -302,6 +319,10 @@ def rank(
     else:
         sys.stderr.writelines(_ranking(ranks, top_k) if failures else ())
         sys.stderr.write(summary(run))
+    if kept is not None:
+        # Ranks that could not be written are a few passes away.
+        kept.unfinished |= bool(failures) and kept.number is not None
+        write_notices([kept.hint] if kept.unfinished else [])
     for failure in failures:
         fail(failure.cause, failure.remedy, failure.exit_code)
     return failures[0].exit_code if failures else _exit_code(run)

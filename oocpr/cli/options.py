@@ -352,6 +352,22 @@ RANK = [
     option("--threads N", "Computing threads.", implied="all cores, 16 at most", type=int),
     REPRODUCIBLE,
     *DEVICE,
+    option(
+        "--checkpoint DIR|URL",
+        "Keep the run there, after a pass, at least every minute; nothing is left once it is done. Ctrl-C, "
+        "SIGTERM and SIGHUP end it after its pass, a second one at once.",
+        implied="nothing is kept",
+    ),
+    flag(
+        "--resume",
+        "Go on from the checkpoint, if there is one, to the ranks of a run that was never stopped; on any "
+        "number of workers and threads.",
+    ),
+    option(
+        "--time-limit TIME",
+        "End the run, kept, before it takes longer, such as 90min or 4h.",
+        implied="none",
+    ),
     output_option(
         "--trace FILE.json",
         "Write a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was read, "

@@ -138,6 +138,13 @@ class TileSums:
     residual: float = 0.0
 
 
+def kept_arrays(ranks: Any, residual: Any, proposal: Any, changes: Any, steps: Any) -> dict[str, Any]:
+    """Arrays of a stripe that a pass leaves for the next one, by name; changes and steps by their slots."""
+    history = {f"change-{slot}": change for slot, change in enumerate(changes)}
+    history |= {f"step-{slot}": step for slot, step in enumerate(steps)}
+    return {"ranks": ranks, "residual": residual, "proposal": proposal, **history}
+
+
 def join_sums(tiles: Sequence[TileSums]) -> TileSums:
     """Sums over all tiles of a stripe, added in their order; without that of the residual."""
     marks = [tile.marks for tile in tiles if tile.marks is not None]
@@ -207,6 +214,15 @@ class Backend(Protocol):
 
     def finish(self, state: Any, carry: float) -> NDArray[np.float64]:
         """Sum of p and r of the stripe's rows; float64, shape (rows,)."""
+
+    def kept(self, state: Any) -> dict[str, Any]:
+        """Arrays of a stripe that a pass leaves for the next, by name; see `kept_arrays`."""
+
+    def bring(self, array: Any) -> NDArray[Any]:
+        """One of those arrays in memory of the host, once what was begun is done."""
+
+    def put(self, array: Any, values: NDArray[Any]) -> None:
+        """Fill one of those arrays."""
 
 
 class HostBackend(Backend, Protocol):

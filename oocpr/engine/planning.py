@@ -27,6 +27,7 @@ from oocpr.plan.tile_groups import (
     layout_of,
     pass_bytes,
 )
+from oocpr.store.checkpoint import WRITING_BYTES
 from oocpr.system import available_memory, resident_after_trim, usable_cores, whole_memory
 from oocpr.units import parse_bytes
 
@@ -76,6 +77,7 @@ class RunRequest:
     limits: Sequence[
         int
     ] = ()  # bytes of memory of the workers, which share the stripes; empty without limits
+    kept: bool = False  # whether checkpoints are written
     reusable: int = 0  # bytes of the process that earlier runs left for this one
 
 
@@ -204,7 +206,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
     wanted = plan_request(
         settings,
         memory=given,
-        base=base - request.reusable,
+        base=base - request.reusable + (WRITING_BYTES if request.kept else 0),
         stripes=request.stripes,
         promised=request.device_memory is not None,
         personalized=request.personalized,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.backend import RESTART, START, PushSums, TileSums, join_sums
+from oocpr.engine.backend import RESTART, START, PushSums, TileSums, join_sums, kept_arrays
 from oocpr.engine.degree_check import column_marks
 from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.store.codec.mantissa_segments import join_segments
@@ -226,6 +226,18 @@ class ReferenceBackend:
         if len(result):
             result[0] += carry
         return result
+
+    def kept(self, state: ReferenceState) -> dict[str, Any]:
+        """See Backend."""
+        return kept_arrays(state.p, state.r, state.proposal, state.changes, state.steps)
+
+    def bring(self, array: NDArray[Any]) -> NDArray[Any]:
+        """See Backend."""
+        return array
+
+    def put(self, array: NDArray[Any], values: NDArray[Any]) -> None:
+        """See Backend."""
+        array[:] = values
 
 
 REGIONS, LONG, ABREAST = 8, 255, 16

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import Backend
+    from oocpr.engine.checkpoint import Checkpoints, Resumed
     from oocpr.engine.executors.local import Executor, PassReport
     from oocpr.engine.scc.run import SccGraph
     from oocpr.engine.settings import Settings
@@ -48,6 +49,7 @@ def rank_graph(
     start: NDArray[np.float64] | None = None,
     decoded: dict[str, SccGraph] | None = None,
     trace: Trace | None = None,
+    checkpoints: Checkpoints | None = None,
     progress: Progress = silent,
 ) -> Solution:
     """Rank a graph.
@@ -63,6 +65,8 @@ def rank_graph(
         See `Job`.
     decoded
         Where method ``components`` leaves the graph in memory for later runs in this process; None to forget.
+    checkpoints
+        What is kept of the run meanwhile, and from what it goes on; None for nothing.
     progress
         Called after every pass.
 
@@ -72,8 +76,11 @@ def rank_graph(
         If the plan does not fit its memory.
     DamagedError
         If a tile's bytes are not what was written.
+    StoppedError
+        If the time limit is up; KeyboardInterrupt if a signal came and there are checkpoints.
     UsageError
-        If the graph is weighted and the method, the reads or the kernel cannot have that.
+        If the graph is weighted and the method, the reads or the kernel cannot have that, or a checkpoint is
+        of another run.
     ReplacedError, SetupError
         If the store was replaced so that not all of the opened graph can be read, or a worker has another
         graph at the path, or none, or another version of this package.
@@ -106,11 +113,17 @@ def rank_graph(
     identity = None if client is None else store.identity
     job = Job(path, settings, plan, named, threads, teleport, kernel, start, scale, trace, layout, identity)
     with release_frames():
-        return _solve_tiles(job, store, client, progress)
+        return _solve_tiles(job, store, client, checkpoints, progress)
 
 
-def _solve_tiles(job: Job, store: RankedStore, client: Any, progress: Progress) -> Solution:
+def _solve_tiles(
+    job: Job, store: RankedStore, client: Any, checkpoints: Checkpoints | None, progress: Progress
+) -> Solution:
     settings, begun = job.settings, time.perf_counter()
+    resumed = None
+    if checkpoints is not None:
+        resumed = checkpoints.resume(job, store)
+        job = replace(job, checkpoint=checkpoints.path, resumed=checkpoints.number)
     with ExitStack() as stack:
         executor: Executor
         if client is None:
@@ -124,7 +137,9 @@ def _solve_tiles(job: Job, store: RankedStore, client: Any, progress: Progress) 
 
             executor = DaskExecutor(job, client)
             stack.callback(executor.close)
-        state, history = _iterate(job, store, executor, progress)
+        if checkpoints is not None:
+            stack.enter_context(checkpoints.stopping())
+        state, history = _iterate(job, store, executor, resumed, checkpoints, progress)
         ranks = executor.finish(state)
         peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
         preparing = executor.preparing_seconds()
@@ -138,7 +153,7 @@ def _solve_tiles(job: Job, store: RankedStore, client: Any, progress: Progress) 
         reads=settings.reads,
         damping=settings.damping,
         tol=settings.tol,
-        seconds=time.perf_counter() - begun,
+        seconds=time.perf_counter() - begun + (0.0 if resumed is None else resumed.seconds),
         peak_memory=peak,
         peak_device_memory=peak_device,
         preparing_seconds=preparing,
@@ -167,7 +182,12 @@ def _rank_in_memory(
 
 
 def _iterate(
-    job: Job, store: RankedStore, executor: Executor, progress: Progress
+    job: Job,
+    store: RankedStore,
+    executor: Executor,
+    resumed: Resumed | None,
+    checkpoints: Checkpoints | None,
+    progress: Progress,
 ) -> tuple[method.State, list[PassRecord]]:
     settings, plan = job.settings, job.plan
     begun_from = job.teleport if job.start is None else job.start
@@ -177,8 +197,11 @@ def _iterate(
         peak /= job.weight_scale.least
     state = method.begin(settings, len(plan.stripes), peak)
     history: list[PassRecord] = []
+    if resumed is not None:
+        state, history = resumed.state, resumed.history
     limit, gathers, usual = settings.pass_limit, plan.gathers, plan.passes
-    while state.number < limit:
+    done = bool(state.residuals) and settings.satisfied(state.residuals[-1])
+    while not done and state.number < limit:
         begun = time.perf_counter()
         report = executor.run_pass(state)
         state = reduce_pass(job, state, report, store.nodes)
@@ -197,8 +220,12 @@ def _iterate(
         errors = [done.bound if settings.stop == "certified" else done.residual for done in history]
         total = passes_from(errors, settings.tol, usual)
         progress("ranking", state.number, total, "passes", _note(record, plan.stats.edges))
-        if settings.satisfied(residual):
-            break
+        done = settings.satisfied(residual)
+        if checkpoints is not None and not done:
+            checkpoints.after_pass(job, store, executor, state, history)
+    if checkpoints is not None and not done:
+        checkpoints.keep(job, store, executor, state, history)
+        checkpoints.unfinished = True
     return state, history
 
 

@@ -32,6 +32,7 @@ from oocpr.engine.tiles.stream import PassTraffic, TileStream
 from oocpr.engine.trace import COMPUTE
 from oocpr.errors import UsageError
 from oocpr.plan.residency import RING_SLOTS, reading_threads, ring_slots
+from oocpr.store.checkpoint import CheckpointFolder
 from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Job:
         Receives when each tile was read, sent and computed, within this process; None for nothing.
     layout
         Groups of tiles, if devices take them so; the run's tiles are these groups then.
+    checkpoint, resumed
+        Where checkpoints of the run are, and the pass after which it goes on from one; None for a new run.
     token
         Names the run inside a process.
     """
@@ -86,6 +89,8 @@ class Job:
     trace: Trace | None = None
     layout: GroupLayout | None = None
     identity: str | None = None
+    checkpoint: str = ""
+    resumed: int | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -373,6 +378,23 @@ class StripeGroup:
             rows = slice(spec.row_begin, spec.row_end)
             teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
             self.states.append(self.backend.allocate(spec, divisors, teleport, start))
+        if job.resumed is not None:
+            self._restore(job.resumed)
+
+    def save(self, number: int) -> None:
+        """Write what the pass `number` has left of each stripe's rows to the checkpoint."""
+        folder = CheckpointFolder(self._job.checkpoint)
+        for stripe, state in zip(self.stripes, self.states, strict=True):
+            kept = self.backend.kept(state).items()
+            # One after the other: of what a device has, the host has room for one.
+            folder.write_arrays(number, stripe, ((name, self.backend.bring(array)) for name, array in kept))
+
+    def _restore(self, number: int) -> None:
+        folder = CheckpointFolder(self._job.checkpoint)
+        for stripe, state in zip(self.stripes, self.states, strict=True):
+            for name, array in self.backend.kept(state).items():
+                values = folder.read_array(number, stripe, name, array.dtype, array.size)
+                self.backend.put(array, values)
 
     @property
     def all_resident(self) -> bool:

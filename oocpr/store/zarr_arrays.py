@@ -55,10 +55,13 @@ def open_zarr_store(path: str | os.PathLike[str] | Store) -> Store:
     if isinstance(path, Store):
         return path
     name = os.fspath(path)
-    if "://" in name:
-        with _naming(name):
-            return _UrlStore.from_url(name, server_options(name), read_only=True)
-    return PinnedFolder(name)
+    return open_url(name, read_only=True) if "://" in name else PinnedFolder(name)
+
+
+def open_url(url: str, read_only: bool) -> Store:
+    """Open the Zarr store behind a URL."""
+    with _naming(url):
+        return _UrlStore.from_url(url, server_options(url), read_only=read_only)
 
 
 def check_file(store: Store, key: str, max_bytes: int, origin: str) -> bool:

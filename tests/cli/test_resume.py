@@ -114,3 +114,30 @@ def test_from_python_it_is_among_the_notices(killed: tuple[Path, Path]) -> None:
     assert oocpr.import_graph(*killed, resume=True).notices == [
         "Nothing to resume: the import starts from the beginning."
     ]
+
+
+def test_a_run_whose_time_is_up_is_kept_and_goes_on(oocpr_command: Run, tmp_path: Path) -> None:
+    oocpr.import_graph(Rmat(12), tmp_path / "graph.zarr")
+    place = tmp_path / "kept"
+    run = ("rank", tmp_path / "graph.zarr", "--method", "mixed")
+    whole = oocpr_command(*run, "-o", tmp_path / "whole.csv")
+    assert whole.code == 0
+    kept = (*run, "-o", tmp_path / "ranks.csv", "--checkpoint", place)
+    stopped = oocpr_command(*kept, "--time-limit", "1e-9s")
+    assert (stopped.code, stopped.err.count("\n")) == (2, 2)
+    stopped = oocpr_command(*kept, "--time-limit", "0.000001s")
+    assert stopped.code == 130
+    cause, remedy = stopped.err.splitlines()[-2:]
+    assert cause.startswith(
+        "error: the run was stopped after pass 1: its time limit of 0.001 ms leaves no room"
+    )
+    assert remedy == f"remedy: {place} has the run after pass 1: give --resume to go on."
+    assert not (tmp_path / "ranks.csv").exists()
+    few = oocpr_command(*kept, "--resume", "--max-passes", 3)
+    assert few.code == 3
+    assert f"note: {place} has the run after pass 3: give --resume to go on." in few.err
+    assert oocpr_command(*kept).code == 2
+    done = oocpr_command(*kept, "--resume")
+    assert done.code == 0
+    assert (tmp_path / "ranks.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert not place.exists()

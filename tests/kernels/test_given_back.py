@@ -234,6 +234,28 @@ def test_a_reproducible_run_has_the_same_bits_within_any_budget(
     assert len({ranks.to_numpy().tobytes() for ranks in found}) == 1
 
 
+@pytest.mark.parametrize(
+    ("device", "place"),
+    [pytest.param("cuda", 0, marks=pytest.mark.slow), ("cuda", 2), ("cuda", 5), ("cuda:0,cuda:1", 2)],
+)
+@MOSTLY_BARE
+def test_a_run_that_was_kept_goes_on_to_the_same_bits(
+    machine: Machine, stores: dict[str, str], tmp_path: Path, graph: str, device: str, place: int
+) -> None:
+    path = stores[graph]
+    budgets = least_budgets(path, device)
+    budget = budgets[min(place, len(budgets) - 1)]
+    how: dict[str, Any] = {"device": device, "device_memory": budget, "tol": 1e-6}
+    whole = oocpr.pagerank(path, **how)
+    oocpr.pagerank(path, **how, checkpoint=tmp_path / "kept", max_passes=4)
+    again = oocpr.pagerank(path, **how, checkpoint=tmp_path / "kept", resume=True)
+    assert again.to_numpy().tobytes() == whole.to_numpy().tobytes()
+    assert [record.residual for record in again.history] == [record.residual for record in whole.history]
+    assert again.run is not None
+    assert again.run.peak_device_memory <= budget
+    assert machine.used == 0
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_diagonal_blocks_fit_into_what_their_plan_says(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, several: bool

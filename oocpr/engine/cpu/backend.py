@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.backend import PushSums, StripeSpec, TileSums, join_sums
+from oocpr.engine.backend import PushSums, StripeSpec, TileSums, join_sums, kept_arrays
 from oocpr.engine.cpu.gather import PIECE, SLICE_ROWS, SlicedEdges, TileCsr, slice_tile
 from oocpr.engine.cpu.local_sweeps import (
     BOUNDS,
@@ -318,6 +318,19 @@ class CpuBackend:
         if len(result):
             result[0] += carry
         return result
+
+    def kept(self, state: CpuState) -> dict[str, Any]:
+        """See Backend."""
+        rows = state.rows
+        return kept_arrays(rows.p, rows.r, rows.push, rows.changes, rows.steps)
+
+    def bring(self, array: NDArray[Any]) -> NDArray[Any]:
+        """See Backend."""
+        return array
+
+    def put(self, array: NDArray[Any], values: NDArray[Any]) -> None:
+        """See Backend."""
+        array[:] = values
 
 
 def _tile_sums(sums: Sums, owned: int, step: SweepStep, peaks: bool, marks: int | None) -> TileSums:

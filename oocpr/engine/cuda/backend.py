@@ -15,8 +15,9 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
+from oocpr.engine.backend import kept_arrays
 from oocpr.engine.cuda.communication import Communicator
-from oocpr.engine.cuda.device import THREADS, download, to_device
+from oocpr.engine.cuda.device import THREADS, download, to_device, upload
 from oocpr.engine.cuda.group import raise_faults
 from oocpr.engine.cuda.resident_pass import ResidentPass
 from oocpr.engine.cuda.spmv import READ_STRUCTS, Gather, SegmentSums, SpMV, enough_hubs, launch_config
@@ -382,6 +383,20 @@ class CudaBackend:
         """See Backend."""
         with self._device, self._lock:
             return state.finish(carry)
+
+    def kept(self, state: RowState) -> dict[str, Any]:
+        """See Backend."""
+        return kept_arrays(state.ranks, state.residual, state.push, state.changes, state.steps)
+
+    def bring(self, array: Any) -> NDArray[Any]:
+        """See Backend."""
+        with self._device, self._lock:
+            return self._device.bring(array)
+
+    def put(self, array: Any, values: NDArray[Any]) -> None:
+        """See Backend."""
+        with self._device, self._lock:
+            upload(array, values)
 
     def _make_room(self, owned: int) -> None:
         """Have room for a group's sums, and for so many rows that are swept inside.

@@ -177,6 +177,10 @@ class DaskExecutor:
         pushes, reports = zip(*self._ask("run_pass", state), strict=True)
         return PassReport.of([push.sums for made in pushes for push in made], reports)
 
+    def save(self, number: int) -> None:
+        """See Executor."""
+        self._ask("save", number)
+
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
         return np.concatenate([part for worker in self._ask("finish", state) for part in worker])

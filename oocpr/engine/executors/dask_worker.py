@@ -117,6 +117,10 @@ class StripeWorker:
         """Take what a stripe of another worker has pushed; it may be ahead of this worker's own question."""
         self._pushes_of(number).add(index, push)
 
+    async def save(self, number: int) -> None:
+        """Write what the pass `number` has left of each stripe's rows to the checkpoint of the job."""
+        await self._in_thread(self._group.save, number)
+
     async def finish(self, state: State) -> list[NDArray[Any]]:
         """Sum of p and r of each stripe's rows."""
         ranks: list[NDArray[Any]] = await self._in_thread(lambda: list(self._group.finish(state)))

@@ -52,6 +52,9 @@ class Executor(Protocol):
     def run_pass(self, state: State) -> PassReport:
         """Push and sweep once."""
 
+    def save(self, number: int) -> None:
+        """Write what the pass `number` has left of all rows to the checkpoint of the job."""
+
     def finish(self, state: State) -> NDArray[np.float64]:
         """Sum of p and r of all nodes; float64, shape (nodes,)."""
 
@@ -215,6 +218,10 @@ class LocalExecutor:
 
     def _sweep(self, state: State, pushes: Sequence[StripePush], again: bool, index: int) -> SweepReport:
         return self._begin_sweep(state, pushes, again, index)()
+
+    def save(self, number: int) -> None:
+        """See Executor."""
+        self._backends.each(lambda index: self.groups[index].save(number))
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""

@@ -1,0 +1,260 @@
+"""A run that may end before it is done: what it keeps of itself, when, and how it goes on.
+
+What a pass leaves for the next are the rows of each stripe, as their backend has them, and a few numbers.
+Kept and read again, a run goes on to the very bits that it would have had: stripes, mixing and sweeps are
+those that it began with, whatever the number of workers.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from oocpr.engine.method import Memory, PassRecord, State
+from oocpr.errors import StoppedError, UsageError
+from oocpr.store.checkpoint import CheckpointFolder, digest
+from oocpr.units import format_seconds, parse_seconds
+
+if TYPE_CHECKING:
+    import os
+
+    from oocpr.engine.executors.local import Executor
+    from oocpr.engine.stripe import Job
+    from oocpr.engine.tiles.source import RankedStore
+
+INTERVAL = 60.0
+"""Most seconds between two checkpoints, unless a pass takes longer."""
+
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals after which a run ends with its pass."""
+
+
+class Resumed(NamedTuple):
+    """Where a run goes on."""
+
+    state: State
+    history: list[PassRecord]
+    seconds: float  # that it has taken before
+
+
+class Checkpoints:
+    """The checkpoints of one run; see `open_checkpoints`."""
+
+    def __init__(
+        self, folder: CheckpointFolder, last: dict[str, Any] | None, time_limit: float | None
+    ) -> None:
+        self._folder, self._last, self._limit = folder, last, time_limit
+        self._begun = self._kept = time.monotonic()
+        self._before = 0.0
+        self._asked: signal.Signals | None = None
+        self._number: int | None = None if last is None else last["pass"]
+        self.unfinished = False
+        """Whether the run has ended before it was good enough: what is kept of it stays."""
+
+    @property
+    def path(self) -> str:
+        """Where they are."""
+        return self._folder.path
+
+    @property
+    def number(self) -> int | None:
+        """The pass after which the last one was kept; None if there is none."""
+        return self._number
+
+    @property
+    def stripes(self) -> int | None:
+        """Stripes of the run that goes on; None for a new one."""
+        return None if self._last is None else len(self._last["run"]["stripes"])
+
+    def resume(self, job: Job, store: RankedStore) -> Resumed | None:
+        """Where the run goes on; None if it begins.
+
+        Raises UsageError, with what differs, if the last checkpoint is of another run.
+        """
+        if self._last is None:
+            return None
+        kept, own = self._last["run"], _facts(job, store)
+        for name, value in own.items():
+            if kept.get(name) != value:
+                raise UsageError(
+                    f"the checkpoint in {self.path} is of a run with {name} {_shown(kept.get(name))}, and "
+                    f"this one has {_shown(value)}.",
+                    "Give what it was begun with, or name another folder.",
+                )
+        self._before = self._last["seconds"]
+        history = [PassRecord(**record) for record in self._last["history"]]
+        return Resumed(_state_of(self._last["state"]), history, self._before)
+
+    def after_pass(
+        self, job: Job, store: RankedStore, executor: Executor, state: State, history: list[PassRecord]
+    ) -> None:
+        """Keep the run if it is time to.
+
+        Raises StoppedError if the run is to end now, or KeyboardInterrupt if a signal says so.
+        """
+        now = time.monotonic()
+        late = self._limit is not None and now - self._begun + history[-1].seconds > self._limit
+        if not late and self._asked is None and now - self._kept + history[-1].seconds < INTERVAL:
+            return
+        self.keep(job, store, executor, state, history)
+        if self._asked is not None:
+            interrupt = KeyboardInterrupt(self._asked.name)
+            interrupt.add_note(self.hint)
+            raise interrupt
+        if late:
+            assert self._limit is not None
+            raise StoppedError(
+                f"the run was stopped after pass {state.number}: its time limit of "
+                f"{format_seconds(self._limit)} leaves no room for another.",
+                self.hint,
+            )
+
+    @property
+    def hint(self) -> str:
+        """How the run goes on."""
+        return f"{self.path} has the run after pass {self.number}: give resume=True to go on."
+
+    def keep(
+        self, job: Job, store: RankedStore, executor: Executor, state: State, history: list[PassRecord]
+    ) -> None:
+        """Keep the run after a pass."""
+        if state.number == self._number:
+            return
+        executor.save(state.number)
+        self._folder.publish(
+            state.number,
+            {
+                "run": _facts(job, store),
+                "state": _written(state),
+                "history": [asdict(record) for record in history],
+                "seconds": self._before + time.monotonic() - self._begun,
+            },
+        )
+        self._kept, self._number = time.monotonic(), state.number
+
+    @contextmanager
+    def stopping(self) -> Iterator[None]:
+        """Have signals end the run after its pass meanwhile; a second one ends it at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def ask(number: int, frame: Any) -> None:
+            if self._asked is not None:
+                signal.default_int_handler(number, frame)
+            self._asked = signal.Signals(number)
+
+        before = {number: signal.getsignal(number) for number in STOPPING}
+        try:
+            for number, handler in before.items():
+                # What nohup has set to be ignored stays ignored.
+                if handler is not signal.SIG_IGN:
+                    signal.signal(number, ask)
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def open_checkpoints(
+    path: str | os.PathLike[str], *, resume: bool, time_limit: float | None = None
+) -> Iterator[Checkpoints]:
+    """Open the place for the checkpoints of a run; they are removed once the block ends, if the run has, too.
+
+    `resume`: whether the run goes on from a checkpoint that is there; else UsageError is raised for it.
+    `time_limit`: seconds after which the run ends.
+    """
+    folder = CheckpointFolder(path)
+    folder.open()
+    try:
+        last = folder.read()
+        if last is not None and not resume:
+            raise UsageError(
+                f"{folder.path} has the checkpoint of a run after pass {last['pass']}.",
+                "Give resume=True to go on, or name another folder.",
+            )
+        found = Checkpoints(folder, last, time_limit)
+        yield found
+        if not found.unfinished:
+            folder.clear()
+    finally:
+        folder.close()
+
+
+@contextmanager
+def kept_run(
+    checkpoint: str | os.PathLike[str] | Checkpoints | None, *, resume: bool, time_limit: str | float | None
+) -> Iterator[Checkpoints | None]:
+    """Open what a run is asked to keep; None if that is nothing. What somebody has opened stays open.
+
+    Raises UsageError for a time limit, or a run that is to go on, without a place for checkpoints.
+    """
+    if isinstance(checkpoint, Checkpoints):
+        yield checkpoint
+        return
+    if checkpoint is None:
+        if resume or time_limit is not None:
+            asked = "is to go on" if resume else "has a time limit"
+            raise UsageError(f"the run {asked} and has no checkpoint.", "Give checkpoint=DIR as well.")
+        yield None
+        return
+    seconds = None if time_limit is None else parse_seconds(time_limit)
+    with open_checkpoints(checkpoint, resume=resume, time_limit=seconds) as opened:
+        yield opened
+
+
+def _facts(job: Job, store: RankedStore) -> dict[str, Any]:
+    """What the bits of a run depend on, by the names that people have for it."""
+    settings, plan = job.settings, job.plan
+    rows = [int(store.tile_rows[first]) for first, _ in plan.stripes]
+    first = job.backend[0] if isinstance(job.backend, tuple) else job.backend
+    kind = first if isinstance(first, str) else first.name
+    tiers = [(each.pairs, each.inside) for each in plan.devices]
+    return {
+        "graph": store.identity,
+        "damping": settings.damping,
+        "method": settings.method,
+        "reads": settings.reads,
+        "dangling": settings.dangling,
+        "personalization": digest(job.teleport),
+        "start": digest(job.start),
+        "device": kind.partition(":")[0],
+        "stripes": rows,
+        "mixing": settings.mixing,
+        "sweeps": settings.sweeps,
+        "proposals": plan.proposals,
+        "sweeps inside": sorted({f"{inside}{', pairs' * pairs}" for pairs, inside in tiers}),
+    }
+
+
+def _shown(value: Any) -> str:
+    return f"{len(value)} ({value[0]} ...)" if isinstance(value, list) and value else str(value)
+
+
+def _written(state: State) -> dict[str, Any]:
+    memory = state.memory
+    return {**vars(state), "memory": {"live": list(memory.live), "gram": memory.gram.tolist()}}
+
+
+def _state_of(kept: dict[str, Any]) -> State:
+    memory = kept["memory"]
+    slots = len(memory["gram"])
+    return State(
+        **{
+            **kept,
+            "residuals": tuple(kept["residuals"]),
+            "memory": Memory(
+                tuple(memory["live"]), np.array(memory["gram"], np.float64).reshape(slots, slots)
+            ),
+            "mixing_coefficients": tuple((slot, theta) for slot, theta in kept["mixing_coefficients"]),
+            "carries": tuple(kept["carries"]),
+        }
+    )
