@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from oocpr import version
-from oocpr.errors import DoesNotFitError, LostError, OocprError, SetupError, UsageError, install_remedy
+from oocpr.errors import DoesNotFitError, LostError, OocprError, SetupError, UsageError
 from oocpr.system import usable_cores
 from oocpr.units import format_bytes
 
@@ -47,18 +47,16 @@ RANK_AGAIN = "Start the run again; the graph's store is unharmed."
 def open_client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     """Give a client while a command needs it, of a scheduler or of workers started here.
 
-    Raises UsageError if both are given or no scheduler answers, SetupError if Dask is not installed or
-    workers cannot be started, and LostError if a worker ends while it is started.
+    Raises UsageError if both are given or no scheduler answers, SetupError if workers cannot be started, and
+    LostError if a worker ends while it is started.
     """
     if scheduler is not None and workers is not None:
         raise UsageError(
             "Workers are to be started, and those of a scheduler to be used.",
             "Give --scheduler or --workers, not both.",
         )
-    try:
-        from distributed import Client
-    except ModuleNotFoundError as error:
-        raise SetupError(f"Workers cannot be used: {error}.", install_remedy("cluster")) from error
+    from distributed import Client
+
     with _quiet():
         if workers is not None:
             with _own_client(workers) as client:
