@@ -172,7 +172,7 @@ def pagerank(
         Most bytes that the memory pool of each CUDA device may take, its driver's own apart; None for what it
         has free. Tiles that do not fit pass through it while it computes.
     stripes
-        Parts of the graph that advance side by side; None to choose by size.
+        Parts of the graph that advance side by side; None to choose by size, one for each worker at least.
     dangling
         ``"strongly"``: the rank of nodes without out-edges follows the teleport vector; ``"weakly"``: it is
         spread evenly.
@@ -322,6 +322,7 @@ def pagerank(
             personalized=teleport is not None,
             started=begun is not None,
             alone=client is None,
+            workers=max(1, present),
             free=free,
             limits=limits,
             kept=kept is not None,

@@ -348,7 +348,12 @@ RANK = [
     ),
     option("--max-passes N", "Give up after so many.", implied="ample", type=int),
     RUN_MEMORY,
-    option("--stripes N", "Parts of the graph that advance side by side.", implied="by size", type=int),
+    option(
+        "--stripes N",
+        "Parts of the graph that advance side by side.",
+        implied="by size, one for each worker at least",
+        type=int,
+    ),
     option("--threads N", "Computing threads.", implied="all cores, 16 at most", type=int),
     REPRODUCIBLE,
     *DEVICE,

@@ -73,6 +73,7 @@ class RunRequest:
     personalized: bool = False  # whether the teleport vector is not uniform
     started: bool = False  # whether the run begins from another vector
     alone: bool = True  # whether this process computes, without a cluster
+    workers: int = 1  # processes of the cluster
     free: Sequence[int] = ()  # bytes of each CUDA device of the cluster's workers, if they are to be used
     limits: Sequence[
         int
@@ -208,6 +209,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
         memory=given,
         base=base - request.reusable + (WRITING_BYTES if request.kept else 0),
         stripes=request.stripes,
+        workers=request.workers,
         promised=request.device_memory is not None,
         personalized=request.personalized,
         started=request.started,

@@ -49,9 +49,14 @@ class GraphStats:
     max_weight_bytes: int = 0  # of the tile that has most
 
 
-def default_stripes(edges: int, tiles: int) -> int:
-    """Stripes of a graph if nobody says; depends on the graph alone, so that results do too."""
-    return max(1, min(edges // EDGES_PER_STRIPE, MAX_STRIPES, tiles // MIN_STRIPE_TILES))
+def default_stripes(edges: int, tiles: int, workers: int = 1) -> int:
+    """Stripes of a graph if nobody says: by its size, and one for each worker at least, if it has the tiles.
+
+    >>> default_stripes(10**6, 7), default_stripes(10**6, 7, workers=4), default_stripes(10**6, 7, workers=9)
+    (1, 4, 7)
+    """
+    alone = min(edges // EDGES_PER_STRIPE, MAX_STRIPES, tiles // MIN_STRIPE_TILES)
+    return max(1, alone, min(workers, tiles))
 
 
 def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:

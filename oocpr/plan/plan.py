@@ -41,7 +41,8 @@ class PlanRequest:
     memory: int  # bytes that the whole process may use
     base: int = 0  # those that it uses already
     sweeps: int | None = None  # of a tile per pass, on processors; None to choose by the edges inside tiles
-    stripes: int | None = None  # None to choose by the size of the graph, or the number of devices
+    stripes: int | None = None  # None to choose by the size of the graph, or the number of devices or workers
+    workers: int = 1  # processes that share the stripes
     device_memory: tuple[int, ...] = ()  # bytes that may be used of each device
     promised: bool = False  # whether these are the caller's word
     cores: int = 1  # processors that may read for each device
@@ -329,7 +330,9 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
     """
     if request.method == "components":
         return _scc_plan(stats, request)
-    stripes = default_stripes(stats.edges, stats.tiles) if request.stripes is None else request.stripes
+    stripes = request.stripes
+    if stripes is None:
+        stripes = default_stripes(stats.edges, stats.tiles, request.workers)
     bounds = stripe_tiles(stats.tiles, stripes)
     mixed = request.method == "mixed"
     sweeps = (request.sweeps or sweeps_for(stats.local_share, stripes)) if mixed else 1
