@@ -41,7 +41,6 @@ class Resumed(NamedTuple):
 
     state: State
     history: list[PassRecord]
-    seconds: float  # that it has taken before
 
 
 class Checkpoints:
@@ -52,7 +51,8 @@ class Checkpoints:
     ) -> None:
         self._folder, self._last, self._limit = folder, last, time_limit
         self._begun = self._kept = time.monotonic()
-        self._before = 0.0
+        self.seconds_before: float = 0.0 if last is None else last["seconds"]
+        """Seconds that the run has taken in processes before this one."""
         self._asked: signal.Signals | None = None
         self._number: int | None = None if last is None else last["pass"]
         self.unfinished = False
@@ -88,9 +88,8 @@ class Checkpoints:
                     f"this one has {_shown(value)}.",
                     "Give what it was begun with, or name another folder.",
                 )
-        self._before = self._last["seconds"]
         history = [PassRecord(**record) for record in self._last["history"]]
-        return Resumed(_state_of(self._last["state"]), history, self._before)
+        return Resumed(_state_of(self._last["state"]), history)
 
     def after_pass(
         self, job: Job, store: RankedStore, executor: Executor, state: State, history: list[PassRecord]
@@ -128,16 +127,14 @@ class Checkpoints:
         if state.number == self._number:
             return
         executor.save(state.number)
-        self._folder.publish(
-            state.number,
-            {
-                "run": _facts(job, store),
-                "state": _written(state),
-                "history": [asdict(record) for record in history],
-                "seconds": self._before + time.monotonic() - self._begun,
-            },
-        )
-        self._kept, self._number = time.monotonic(), state.number
+        facts = {
+            "run": _facts(job, store),
+            "state": _written(state),
+            "history": [asdict(record) for record in history],
+            "seconds": self.seconds_before + time.monotonic() - self._begun,
+        }
+        self._folder.publish(state.number, facts)
+        self._kept, self._number, self._last = time.monotonic(), state.number, facts
 
     @contextmanager
     def stopping(self) -> Iterator[None]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from oocpr.engine import method
 from oocpr.engine.degree_check import check_balance
@@ -14,7 +16,7 @@ from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.stripe import Job, check_weighted, each_backend
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.tiles.source import weight_scale_of
-from oocpr.errors import UsageError
+from oocpr.errors import LostError, OocprError, StoppedError, UsageError
 from oocpr.plan.forecast import passes_from
 from oocpr.progress import silent
 from oocpr.system import release_frames
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from oocpr.engine.trace import Trace
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
+
+
+_LOG = logging.getLogger(__name__)
 
 
 def rank_graph(
@@ -119,11 +124,40 @@ def rank_graph(
 def _solve_tiles(
     job: Job, store: RankedStore, client: Any, checkpoints: Checkpoints | None, progress: Progress
 ) -> Solution:
-    settings, begun = job.settings, time.perf_counter()
-    resumed = None
-    if checkpoints is not None:
-        resumed = checkpoints.resume(job, store)
-        job = replace(job, checkpoint=checkpoints.path, resumed=checkpoints.number)
+    begun, lost_after = time.perf_counter(), None
+    while True:
+        resumed = None
+        if checkpoints is not None:
+            resumed = checkpoints.resume(job, store)
+            begun -= checkpoints.seconds_before if lost_after is None else 0.0
+            job = replace(job, checkpoint=checkpoints.path, resumed=checkpoints.number, token=uuid4().hex)
+        try:
+            return _solve_from(job, store, client, resumed, checkpoints, begun, progress)
+        except StoppedError:
+            raise
+        except OocprError as error:
+            kept = None if checkpoints is None else checkpoints.number
+            if checkpoints is None or kept is None:
+                raise
+            # Workers that are left, or have come, go on, unless nothing was gained since the last were lost.
+            if not isinstance(error, LostError) or client is None or kept == lost_after:
+                error.add_note(checkpoints.hint)
+                raise
+            _LOG.warning("%s The run goes on after pass %d.", error.cause, kept)
+            lost_after = kept
+
+
+def _solve_from(
+    job: Job,
+    store: RankedStore,
+    client: Any,
+    resumed: Resumed | None,
+    checkpoints: Checkpoints | None,
+    begun: float,
+    progress: Progress,
+) -> Solution:
+    """Carry a run out from the beginning or from where it was resumed."""
+    settings = job.settings
     with ExitStack() as stack:
         executor: Executor
         if client is None:
@@ -153,7 +187,7 @@ def _solve_tiles(
         reads=settings.reads,
         damping=settings.damping,
         tol=settings.tol,
-        seconds=time.perf_counter() - begun + (0.0 if resumed is None else resumed.seconds),
+        seconds=time.perf_counter() - begun,
         peak_memory=peak,
         peak_device_memory=peak_device,
         preparing_seconds=preparing,
