@@ -289,25 +289,28 @@ def test_runs_go_on_with_and_without_workers(path: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_workers_that_are_killed_cost_a_kept_run_nothing_but_time(
+def test_workers_that_are_killed_or_stopped_cost_a_kept_run_nothing_but_time(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how: dict[str, Any] = {"method": "mixed", "stripes": 3, "tol": 1e-12}
     whole = bits(oocpr.pagerank(path, **how))
     monkeypatch.setattr(checkpoint_module, "INTERVAL", 0)
-    monkeypatch.setattr(import_module("oocpr.engine.executors.dask"), "CHECK_INTERVAL", 0.5)
-    left = {3, 6}
+    for name, seconds in (("CHECK_INTERVAL", 0.5), ("SILENT_TIMEOUT", 4)):
+        monkeypatch.setattr(import_module("oocpr.engine.executors.dask"), name, seconds)
+    left, hit = {3: signal.SIGKILL, 6: signal.SIGSTOP}, list[int]()
 
     def kill(what: str, done: int, *_: object) -> None:
         if what == "ranking" and done in left:
-            left.remove(done)
-            os.kill(max(client.run(os.getpid).values()), signal.SIGKILL)
+            hit.append(max(client.run(os.getpid).values()))
+            os.kill(hit[-1], left.pop(done))
 
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         found = oocpr.pagerank(path, **how, client=client, checkpoint=tmp_path / "kept", progress=kill)
+        # The cluster would wait for it.
+        os.kill(hit[-1], signal.SIGKILL)
     assert not left
     assert bits(found) == whole
     assert not (tmp_path / "kept").exists()

@@ -20,7 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.engine.cuda.device import ALL, all_devices, free_memory, open_device
-from oocpr.engine.executors.dask_client import CHECK_INTERVAL, RETURN_TIMEOUT, check_workers, cluster_errors
+from oocpr.engine.executors.dask_client import (
+    CHECK_INTERVAL,
+    RANK_AGAIN,
+    RETURN_TIMEOUT,
+    check_workers,
+    cluster_errors,
+)
 from oocpr.engine.executors.dask_worker import StripeWorker, WorkerAddress, close_workers, rank_whole
 from oocpr.engine.executors.local import PassReport
 from oocpr.errors import DoesNotFitError, LostError, UsageError
@@ -39,6 +45,10 @@ RESOURCE = "GPU"
 
 SWITCH = "OOCPR_NCCL"
 """Environment variable that is ``off`` if pushes have to pass through the host."""
+
+SILENT_TIMEOUT = 60.0
+"""Seconds after which a worker that has not told the scheduler that it lives is taken for lost: a process
+that is stopped keeps its connections, so nobody else notices."""
 
 _MORE_MEMORY = "Start the run again with more memory a worker; the graph's store is unharmed."
 
@@ -144,6 +154,7 @@ class DaskExecutor:
         self._names = sorted(addresses)
         self._addresses = [addresses[worker] for worker in self._names]
         self._held: list[Any] = []
+        self._seen: dict[str, tuple[Any, float]] = {}
         try:
             with self._errors():
                 (shared_job,) = client.scatter([job], broadcast=True, hash=False)
@@ -188,7 +199,8 @@ class DaskExecutor:
     def peak_memory(self) -> int:
         """See Executor."""
         with self._errors():
-            return int(max(self._client.run(peak_resident).values()))
+            # Others may not answer.
+            return int(max(self._client.run(peak_resident, workers=self._names).values()))
 
     def peak_device_memory(self) -> int:
         """See Executor; workers do not say."""
@@ -202,8 +214,9 @@ class DaskExecutor:
         """See Executor."""
         # After a fault there is nothing left to free, or nobody to be asked.
         with suppress(LostError, DoesNotFitError), self._errors():
-            check_workers(self._client, self._names)
-            self._client.run(close_workers, self._job.token, on_error="ignore")
+            left = sorted(set(self._names) & set(check_workers(self._client, ())))
+            if left:
+                self._client.run(close_workers, self._job.token, workers=left, on_error="ignore")
             self._client.cancel(self._held)
 
     def _join(self) -> None:
@@ -230,7 +243,24 @@ class DaskExecutor:
         with self._errors():
             while (results := self._client.sync(_results, calls)) is None:
                 check_workers(self._client, self._names)
+                self._check_silence()
             return list(results)
+
+    def _check_silence(self) -> None:
+        """Raise LostError for a worker that is silent; the scheduler gives it no work any more."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        now = time.monotonic()
+        for name in self._names:
+            seen = workers.get(name, {}).get("last_seen")
+            last, since = self._seen.get(name, (None, now))
+            if seen != last:
+                self._seen[name] = seen, now
+            elif now - since > SILENT_TIMEOUT:
+                scheduler = self._client.scheduler
+                self._client.sync(scheduler.unregister, address=name, stimulus_id=f"{self._job.token}-silent")
+                raise LostError(
+                    f"worker {name} has not been heard of for {SILENT_TIMEOUT:.0f} s.", RANK_AGAIN
+                )
 
     def _errors(self) -> AbstractContextManager[None]:
         return cluster_errors(self._client, self._names)
