@@ -359,6 +359,7 @@ class CudaTileStream:
         if group in self._on_device:
             if group not in self._staying:
                 self._staying[group] = self._expanded_to_stay()
+                self._send_ahead()
             with self._span(COMPUTE, group):
                 compute(group, self._staying[group])
             return
@@ -406,8 +407,14 @@ class CudaTileStream:
             self._send_table(self._done, group)
 
     def _send_ahead(self) -> None:
-        """Send groups from pinned memory to all slots that are free, or will be before they arrive."""
-        for number in range(max(self._whole, self._done), self._done + len(self._slots)):
+        """Send groups from pinned memory to all slots that are free, or will be before they arrive.
+
+        Those of the next pass only once all that stay are there, which this pass waits for.
+        """
+        end = self._done + len(self._slots)
+        if len(self._staying) < len(self._on_device):
+            end = min(end, len(self._passing))
+        for number in range(max(self._whole, self._done), end):
             group = self._passing[number % len(self._passing)]
             pinned = self._pinned.get(group)
             if pinned is None or not pinned.complete:
