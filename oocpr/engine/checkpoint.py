@@ -91,23 +91,29 @@ class Checkpoints:
         history = [PassRecord(**record) for record in self._last["history"]]
         return Resumed(_state_of(self._last["state"]), history)
 
-    def after_pass(
+    def due(self, seconds: float) -> bool:
+        """Whether the run is to be kept now; its last pass took so many seconds."""
+        return self._asked is not None or self._late(seconds) or self._old(seconds)
+
+    def _late(self, seconds: float) -> bool:
+        return self._limit is not None and time.monotonic() - self._begun + seconds > self._limit
+
+    def _old(self, seconds: float) -> bool:
+        return time.monotonic() - self._kept + seconds >= INTERVAL
+
+    def between_passes(
         self, job: Job, store: RankedStore, executor: Executor, state: State, history: list[PassRecord]
     ) -> None:
-        """Keep the run if it is time to.
+        """Keep the run.
 
-        Raises StoppedError if the run is to end now, or KeyboardInterrupt if a signal says so.
+        Raises StoppedError if it is to end now, or KeyboardInterrupt if a signal says so.
         """
-        now = time.monotonic()
-        late = self._limit is not None and now - self._begun + history[-1].seconds > self._limit
-        if not late and self._asked is None and now - self._kept + history[-1].seconds < INTERVAL:
-            return
         self.keep(job, store, executor, state, history)
         if self._asked is not None:
             interrupt = KeyboardInterrupt(self._asked.name)
             interrupt.add_note(self.hint)
             raise interrupt
-        if late:
+        if self._late(history[-1].seconds):
             assert self._limit is not None
             raise StoppedError(
                 f"the run was stopped after pass {state.number}: its time limit of "

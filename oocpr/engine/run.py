@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from oocpr.engine import method
-from oocpr.engine.degree_check import check_balance
+from oocpr.engine.checkpoint import Resumed
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
-from oocpr.engine.method import PassRecord, Solution, as_distribution
+from oocpr.engine.method import Solution, as_distribution
+from oocpr.engine.reduction import first_state, is_over
 from oocpr.engine.stripe import Job, check_weighted, each_backend
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.tiles.source import weight_scale_of
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import Backend
-    from oocpr.engine.checkpoint import Checkpoints, Resumed
-    from oocpr.engine.executors.local import Executor, PassReport
+    from oocpr.engine.checkpoint import Checkpoints
+    from oocpr.engine.executors.local import Executor
+    from oocpr.engine.method import PassRecord, State
     from oocpr.engine.scc.run import SccGraph
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
@@ -222,58 +223,30 @@ def _iterate(
     resumed: Resumed | None,
     checkpoints: Checkpoints | None,
     progress: Progress,
-) -> tuple[method.State, list[PassRecord]]:
-    settings, plan = job.settings, job.plan
-    begun_from = job.teleport if job.start is None else job.start
-    # Largest first push per out-edge; an upper bound is enough.
-    peak = 1 / store.nodes if begun_from is None else float(begun_from.max())
-    if job.weight_scale is not None:
-        peak /= job.weight_scale.least
-    state = method.begin(settings, len(plan.stripes), peak)
-    history: list[PassRecord] = []
-    if resumed is not None:
-        state, history = resumed.state, resumed.history
-    limit, gathers, usual = settings.pass_limit, plan.gathers, plan.passes
-    done = bool(state.residuals) and settings.satisfied(state.residuals[-1])
-    while not done and state.number < limit:
-        begun = time.perf_counter()
-        report = executor.run_pass(state)
-        state = reduce_pass(job, state, report, store.nodes)
-        residual = state.residuals[-1]
-        record = PassRecord(
-            number=state.number,
-            residual=residual,
-            bound=settings.bound(residual),
-            gathers=gathers,
-            seconds=time.perf_counter() - begun,
-            bytes_read=report.traffic.bytes_read,
-            wait_seconds=report.traffic.wait_seconds,
-        )
+) -> tuple[State, list[PassRecord]]:
+    settings = job.settings
+    if resumed is None:
+        resumed = Resumed(first_state(job, store.nodes), [])
+    state, history = resumed
+
+    def note(record: PassRecord) -> None:
         history.append(record)
         # How many are left is predicted by how the error has fallen so far.
         errors = [done.bound if settings.stop == "certified" else done.residual for done in history]
-        total = passes_from(errors, settings.tol, usual)
-        progress("ranking", state.number, total, "passes", _note(record, plan.stats.edges))
-        done = settings.satisfied(residual)
-        if checkpoints is not None and not done:
-            checkpoints.after_pass(job, store, executor, state, history)
-    if checkpoints is not None and not done:
+        total = passes_from(errors, settings.tol, job.plan.passes)
+        progress("ranking", record.number, total, "passes", _note(record, job.plan.stats.edges))
+
+    def ending() -> bool:
+        return checkpoints is not None and checkpoints.due(history[-1].seconds if history else 0.0)
+
+    while not is_over(settings, state):
+        state = executor.run_passes(state, note, ending)
+        if checkpoints is not None and not is_over(settings, state):
+            checkpoints.between_passes(job, store, executor, state, history)
+    if checkpoints is not None and not settings.satisfied(state.residuals[-1]):
         checkpoints.keep(job, store, executor, state, history)
         checkpoints.unfinished = True
     return state, history
-
-
-def reduce_pass(job: Job, state: method.State, report: PassReport, nodes: int) -> method.State:
-    """Add up what the stripes report, in their order, and decide the next push.
-
-    Raises DamagedError if they contradict each other, as those of a sound store do not.
-    """
-    step = method.sweep_step(job.settings, state, nodes, report.pushed, job.mark_key)
-    balances = [part.balance for part in report.sums if part.balance is not None]
-    if balances:
-        check_balance(job.path, balances, report.pushed, [part.carry for part in report.sums], nodes)
-    after = method.end_pass(state, step, report.pushed, report.sums)
-    return after if job.start is None else method.start_again(job.settings, state, after)
 
 
 def _note(record: PassRecord, edges: int) -> str:

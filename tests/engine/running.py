@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from oocpr.engine import method
 from oocpr.engine.backend import Streams
 from oocpr.engine.cuda.device import download
-from oocpr.engine.executors.local import LocalBackends, LocalExecutor, PassReport
+from oocpr.engine.executors.local import LocalBackends, LocalExecutor
 from oocpr.engine.number_formats import widen
 from oocpr.engine.planning import PlannedRun, RunRequest, plan_request, plan_run, stats_of
 from oocpr.engine.probe.measure import measure_rates
-from oocpr.engine.run import rank_graph, reduce_pass
+from oocpr.engine.reduction import PassReport, reduce_pass
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import METHODS, Settings
 from oocpr.engine.stripe import StripeGroup
 from oocpr.engine.tiles.groups import GroupedStore

@@ -29,9 +29,9 @@ import numpy as np
 from machine import describe
 
 from oocpr.engine import method
-from oocpr.engine.executors.local import PassReport
 from oocpr.engine.planning import plan_request, stats_of
-from oocpr.engine.run import rank_graph, reduce_pass
+from oocpr.engine.reduction import PassReport, reduce_pass
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Job, StripeGroup, StripePush
 from oocpr.ingest.build import build_store

@@ -1,7 +1,7 @@
-"""A run on the workers of a Dask client: each owns some of the stripes, whose rows change in place.
+"""A run on the workers of a Dask client, as a graph of tasks; see `oocpr.engine.executors.dask_worker`.
 
-Pushes travel from worker to worker; this process sees a few numbers per pass. A worker computes on one
-CUDA device, and a device for one worker.
+This process gives workers the tasks of some epochs ahead, and sees a few numbers per pass. A worker computes
+on one CUDA device, and a device for one worker.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +29,20 @@ from oocpr.engine.executors.dask_client import (
     check_workers,
     cluster_errors,
 )
-from oocpr.engine.executors.dask_worker import StripeWorker, WorkerAddress, close_workers, rank_whole
-from oocpr.engine.executors.local import PassReport
+from oocpr.engine.executors.dask_worker import (
+    Decision,
+    StripeWorker,
+    WorkerAddress,
+    close_workers,
+    finish_stripes,
+    rank_whole,
+    reduce_epoch,
+    sweep_epoch,
+)
 from oocpr.errors import DoesNotFitError, LostError, UsageError
-from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
-    from oocpr.engine.method import Solution, State
+    from oocpr.engine.method import PassRecord, Solution, State
     from oocpr.engine.settings import Settings
     from oocpr.engine.stripe import Job
 
@@ -49,6 +58,12 @@ SWITCH = "OOCPR_NCCL"
 SILENT_TIMEOUT = 60.0
 """Seconds after which a worker that has not told the scheduler that it lives is taken for lost: a process
 that is stopped keeps its connections, so nobody else notices."""
+
+EPOCH_SECONDS = 2.0
+"""About what an epoch takes, unless a pass takes longer."""
+
+EPOCHS_AHEAD = 3
+"""Epochs that workers are given ahead: what one is followed by does not wait for this process."""
 
 _MORE_MEMORY = "Start the run again with more memory a worker; the graph's store is unharmed."
 
@@ -151,25 +166,31 @@ class DaskExecutor:
             each.worker: WorkerAddress(each.worker, f"oocpr-stripes-{job.token}-{each.worker}")
             for each in assigned
         }
-        self._names = sorted(addresses)
-        self._addresses = [addresses[worker] for worker in self._names]
+        # In the order of their stripes.
+        self._names = list(addresses)
+        self._addresses = list(addresses.values())
+        of = {name: [k for k, each in enumerate(assigned) if each.worker == name] for name in self._names}
+        self._stripes = {
+            name: str(own[0]) if len(own) == 1 else f"{own[0]}-{own[-1]}" for name, own in of.items()
+        }
+        self._resources = {each.worker: dict(each.resources) or None for each in assigned}
+        self._epochs, self._nodes, self._peak = count(), job.plan.stats.nodes, 0
         self._held: list[Any] = []
         self._seen: dict[str, tuple[Any, float]] = {}
         try:
             with self._errors():
                 (shared_job,) = client.scatter([job], broadcast=True, hash=False)
                 self._held.append(shared_job)
-                for address in self._addresses:
-                    own = [stripe for stripe, each in enumerate(assigned) if each.worker == address.worker]
+                for rank, address in enumerate(self._addresses):
                     actor = client.submit(
                         StripeWorker,
                         shared_job,
-                        own,
-                        address,
-                        [other for other in self._addresses if other != address],
+                        of[address.worker],
+                        rank,
+                        self._addresses,
                         key=address.key,
                         workers=[address.worker],
-                        resources=dict(assigned[own[0]].resources) or None,
+                        resources=self._resources[address.worker],
                         actor=True,
                         priority=1,
                         retries=0,
@@ -183,10 +204,56 @@ class DaskExecutor:
             self.close()
             raise
 
-    def run_pass(self, state: State) -> PassReport:
+    def run_passes(
+        self, state: State, note: Callable[[PassRecord], None], ending: Callable[[], bool]
+    ) -> State:
         """See Executor."""
-        pushes, reports = zip(*self._ask("run_pass", state), strict=True)
-        return PassReport.of([push.sums for made in pushes for push in made], reports)
+        decision: Any = Decision(state, EPOCH_SECONDS, single=True, fresh=True)
+        ahead: deque[Any] = deque()
+        pausing = False
+
+        def pause() -> None:
+            nonlocal pausing
+            if not pausing and ending():
+                pausing = True
+                with self._errors():
+                    self._workers[0].pause()
+
+        while True:
+            while len(ahead) < EPOCHS_AHEAD:
+                decision = self._submit_epoch(decision)
+                ahead.append(decision)
+            (decided,) = self._wait([ahead.popleft()], pause)
+            for record in decided.records:
+                note(record)
+            if decided.over:
+                return cast("State", decided.state)
+            pause()
+
+    def _submit_epoch(self, decision: Any) -> Any:
+        """Have an epoch follow a decision; returns the decision that it leads to, as a future."""
+        epoch = next(self._epochs)
+        with self._errors():
+            reports = [
+                self._client.submit(sweep_epoch, address.key, decision, **self._on(address, "sweep", epoch))
+                for address in self._addresses
+            ]
+            return self._client.submit(
+                reduce_epoch, self._held[0], self._nodes, decision, reports,
+                key=(f"reduce-{self._job.token[:8]}", epoch), workers=self._names, pure=False, retries=0,
+                priority=1,
+            )  # fmt: skip
+
+    def _on(self, address: WorkerAddress, what: str, epoch: int) -> dict[str, Any]:
+        """How a task is submitted that a worker does to its stripes."""
+        return {
+            "key": (f"{what}-{self._stripes[address.worker]}-{self._job.token[:8]}", epoch),
+            "workers": [address.worker],
+            "resources": self._resources[address.worker],
+            "pure": False,
+            "retries": 0,
+            "priority": 1,
+        }
 
     def save(self, number: int) -> None:
         """See Executor."""
@@ -194,13 +261,21 @@ class DaskExecutor:
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
-        return np.concatenate([part for worker in self._ask("finish", state) for part in worker])
+        with self._errors():
+            made = [
+                self._client.submit(finish_stripes, address.key, state, **self._on(address, "finish", 0))
+                for address in self._addresses
+            ]
+        self._wait_until_done(made)
+        with self._errors():
+            # Not through the scheduler, if this process reaches the workers.
+            parts, peaks = zip(*self._client.gather(made, direct=True), strict=True)
+        self._peak = max(peaks)
+        return np.concatenate(parts)
 
     def peak_memory(self) -> int:
-        """See Executor."""
-        with self._errors():
-            # Others may not answer.
-            return int(max(self._client.run(peak_resident, workers=self._names).values()))
+        """See Executor; of the workers, known once they have finished."""
+        return self._peak
 
     def peak_device_memory(self) -> int:
         """See Executor; workers do not say."""
@@ -238,13 +313,27 @@ class DaskExecutor:
             calls = [getattr(worker, question)(*about) for worker in self._workers]
         return self._wait(calls)
 
-    def _wait(self, calls: Sequence[Any]) -> list[Any]:
-        """Results of all calls, or the first failure of one."""
+    def _wait(self, calls: Sequence[Any], meanwhile: Callable[[], None] = lambda: None) -> list[Any]:
+        """Results of all calls, or the first failure of one; now and then does something else meanwhile."""
         with self._errors():
             while (results := self._client.sync(_results, calls)) is None:
                 check_workers(self._client, self._names)
                 self._check_silence()
+                meanwhile()
             return list(results)
+
+    def _wait_until_done(self, futures: Sequence[Any]) -> None:
+        from distributed import wait
+
+        with self._errors():
+            while True:
+                try:
+                    wait(futures, timeout=CHECK_INTERVAL)
+                except TimeoutError:
+                    check_workers(self._client, self._names)
+                    self._check_silence()
+                else:
+                    return
 
     def _check_silence(self) -> None:
         """Raise LostError for a worker that is silent; the scheduler gives it no work any more."""

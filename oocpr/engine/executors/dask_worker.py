@@ -1,13 +1,18 @@
-"""The stripes that one worker of a cluster owns, in a Dask actor that is asked for a pass at a time.
+"""A run as tasks of workers: each has some stripes in an actor, and does one epoch of passes after another.
 
-A pass is one question to each actor and its answer, a few numbers each way; what stripes push goes from actor
-to actor in between. Dask's scheduler, which needs milliseconds for each task, has no part in that::
+An epoch is as many passes as take a second or two, one if a pass takes longer: a task per worker, and one
+that adds up what the last pass has left and decides how the run goes on::
 
-    client ──state──> worker 0: push ─┬─pushes─> worker 1 ─┬─> sweep ──sums──> client: reduce
-                      worker 1: push ─┴─pushes─> worker 0 ─┘
+    sweep-0, epoch 0 ─┬─> reduce, epoch 0 ─┬─> sweep-0, epoch 1 ─┬─> reduce, epoch 1 ─> ...
+    sweep-1, epoch 0 ─┘                    └─> sweep-1, epoch 1 ─┘
 
-If devices of the workers reach each other, pushes go from device to device, and only their sums from actor to
-actor.
+Within an epoch workers send each other what they push, and the first of them adds up and decides::
+
+    worker 0: push ─┬─pushes─> worker 1 ─┬─> sweep ─┬─> reduce ─state─> worker 1
+    worker 1: push ─┴─pushes─> worker 0 ─┴─> sweep ─┘
+
+Dask's scheduler, which needs tens of milliseconds for a pass of such tasks, has no part in that. If devices
+of the workers reach each other, pushes go from device to device, and only their sums from worker to worker.
 """
 
 from __future__ import annotations
@@ -17,22 +22,29 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from oocpr.engine.backend import Streams
 from oocpr.engine.cuda.communication import new_unique_id
 from oocpr.engine.cuda.device import download
+from oocpr.engine.executors.dask_client import RANK_AGAIN
+from oocpr.engine.reduction import PassReport, is_over, record_pass, reduce_pass
 from oocpr.engine.stripe import StripeGroup
 from oocpr.engine.tiles.groups import GroupedStore
-from oocpr.errors import NotAStoreError, OocprError, ReplacedError, SetupError
+from oocpr.errors import LostError, NotAStoreError, OocprError, ReplacedError, SetupError
 from oocpr.progress import silent
+from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from oocpr.engine.backend import PushSums
     from oocpr.engine.cuda.communication import Communicator
-    from oocpr.engine.method import Solution, State
+    from oocpr.engine.method import PassRecord, Solution, State
     from oocpr.engine.settings import Settings
     from oocpr.engine.stripe import Job, StripePush, SweepReport
     from oocpr.engine.tiles.source import RankedStore
@@ -40,8 +52,63 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-PUSH_TIMEOUT = 5.0
-"""Seconds after which a worker that has not got all pushes asks whether anybody still wants it."""
+MAIL_TIMEOUT = 5.0
+"""Seconds after which a worker that waits for others asks whether anybody still wants it."""
+
+TOPIC = "oocpr"
+"""Under which each pass is an event of the scheduler."""
+
+Subject = tuple[int, str, int]
+"""Pass that something is sent in, what it is, and the rank of the worker that sends it."""
+
+PUSH, REPORT, TURN = "push", "report", "turn"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How a run goes on after an epoch: it is over, or the next epoch has passes, or a `single` one.
+
+    `seconds` are what an epoch shall take, `records` those of the passes since the decision before. `fresh`:
+    whether the client has decided.
+    """
+
+    state: State
+    seconds: float
+    records: tuple[PassRecord, ...] = ()
+    single: bool = False
+    over: bool = False
+    fresh: bool = False
+
+
+class LastPass(NamedTuple):
+    """The last pass of an epoch: what all stripes pushed, what those of one worker report, and seconds."""
+
+    pushed: list[PushSums]
+    report: SweepReport
+    seconds: float
+
+
+class EpochReport(NamedTuple):
+    """What a worker has after an epoch: a state, and a pass since then that is not added up, if any."""
+
+    state: State
+    records: list[PassRecord]
+    last: LastPass | None
+    paused: bool
+
+
+class Then(Enum):
+    """How an epoch goes on after a pass."""
+
+    ON, LAST, END = "on", "with its last pass", "not"
+
+
+class Turn(NamedTuple):
+    """What all workers have to know after a pass."""
+
+    state: State
+    record: PassRecord
+    then: Then
 
 
 @dataclass(frozen=True)
@@ -56,14 +123,19 @@ class StripeWorker:
     """Some stripes of a run, on the worker that owns them; made by a task of that worker."""
 
     def __init__(
-        self, job: Job, stripes: Sequence[int], own: WorkerAddress, others: Sequence[WorkerAddress]
+        self, job: Job, stripes: Sequence[int], rank: int, addresses: Sequence[WorkerAddress]
     ) -> None:
         from distributed import get_worker
 
         # Workers of one machine share its cores: each has as many threads as Dask gave it.
         self._job = job = replace(job, threads=job.threads or get_worker().state.nthreads)
-        self._own, self._others = own, others
-        self._pushes: dict[int, _Pushes] = {}
+        self._worker = get_worker()
+        # In the order of their stripes, which is that of their ranks.
+        self._own, self._rank = addresses[rank], rank
+        self._others = [*addresses[:rank], *addresses[rank + 1 :]]
+        self._mail = _Mail(self._given_up)
+        self._number = job.resumed or 0  # passes that its rows have had
+        self._pausing = False
         self._communicator: Communicator | None = None
         # Whether devices send each other their pushes, and only sums go from actor to actor.
         self._device_to_device = False
@@ -71,6 +143,7 @@ class StripeWorker:
         # The worker's own threads are for tasks, and its event loop has to stay free.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oocpr-stripes")
         stored = open_on_worker(job.path, job.identity)
+        self._nodes = stored.nodes
         store: RankedStore = stored if job.layout is None else GroupedStore(stored, job.layout)
         self._backend = job.make_backend(stripes[0])
         try:
@@ -81,19 +154,68 @@ class StripeWorker:
             self.close()
             raise
 
-    async def run_pass(self, state: State) -> tuple[list[StripePush], SweepReport]:
-        """Do the next pass with the others; returns what each stripe reports, without the push itself."""
+    async def run_epoch(self, decision: Decision) -> EpochReport:
+        """Do the passes of an epoch with the others.
+
+        Raises LostError if this worker does not have the rows that the decision is of.
+        """
+        state, last = decision.state, decision.single
+        records: list[PassRecord] = []
+        if state.number != self._number:
+            raise LostError(
+                f"worker {self._own.worker} has the rows after pass {self._number}, not {state.number}.",
+                RANK_AGAIN,
+            )
+        if decision.fresh:
+            self._pausing = False
+        until = time.perf_counter() + decision.seconds
+        while True:
+            at = time.perf_counter()
+            pushed, report = await self._pass(state)
+            seconds = time.perf_counter() - at
+            if last:
+                self._number = state.number + 1
+                return EpochReport(state, records, LastPass(pushed, report, seconds), self._pausing)
+            state, record, then = await self._decide(state, pushed, report, until, at)
+            records.append(record)
+            self._number = state.number
+            if then is Then.END:
+                return EpochReport(state, records, None, self._pausing)
+            last = then is Then.LAST
+
+    async def _pass(self, state: State) -> tuple[list[PushSums], SweepReport]:
+        """Push and sweep; returns what all stripes pushed, and what the sweeps of the own ones report."""
         number = state.number
-        pushes = self._pushes_of(number)
         made = await self._in_thread(self._push, state)
-        sending = []
-        for index, push in zip(self._group.stripes, made, strict=True):
-            pushes.add(index, push)
-            sending += [asyncio.ensure_future(_send(other, number, index, push)) for other in self._others]
-        await asyncio.gather(*sending, self._complete(pushes))
-        report = await self._in_thread(self._sweep, state, pushes.in_order())
-        del self._pushes[number]
-        return [replace(push, stored=None) for push in made], report
+        sending = [self._send(other, (number, PUSH, self._rank), made) for other in self._others]
+        ranks = range(len(self._others) + 1)
+        taking = [self._mail.take((number, PUSH, rank)) for rank in ranks if rank != self._rank]
+        _, parts = await asyncio.gather(asyncio.gather(*sending), asyncio.gather(*taking))
+        parts.insert(self._rank, made)
+        pushes = [push for part in parts for push in part]
+        return [push.sums for push in pushes], await self._in_thread(self._sweep, state, pushes)
+
+    async def _decide(
+        self, state: State, pushed: list[PushSums], report: SweepReport, until: float, at: float
+    ) -> Turn:
+        """Add up what a pass has left, and say how the epoch goes on; the first worker does it for all."""
+        number = state.number
+        if self._rank > 0:
+            await self._send(self._others[0], (number, REPORT, self._rank), report)
+            turn: Turn = await self._mail.take((number, TURN, 0))
+            return turn
+        ranks = range(1, len(self._others) + 1)
+        reports = await asyncio.gather(*(self._mail.take((number, REPORT, rank)) for rank in ranks))
+        made = PassReport.of(pushed, [report, *reports])
+        now = time.perf_counter()
+        after, record = _reduced(self._job, state, made, now - at, self._nodes)
+        # The next one would leave no time for another.
+        then = Then.LAST if now + 2 * record.seconds > until else Then.ON
+        if self._pausing or is_over(self._job.settings, after):
+            then = Then.END
+        turn = Turn(after, record, then)
+        await asyncio.gather(*(self._send(other, (number, TURN, 0), turn) for other in self._others))
+        return turn
 
     def _push(self, state: State) -> list[StripePush]:
         pushes = self._group.begin_push(state)()
@@ -113,18 +235,24 @@ class StripeWorker:
             self._group.load((push.row_begin, push.stored) for push in pushes)
         return self._group.begin_sweep(state, [push.sums for push in pushes])()
 
-    async def receive(self, number: int, index: int, push: StripePush) -> None:
-        """Take what a stripe of another worker has pushed; it may be ahead of this worker's own question."""
-        self._pushes_of(number).add(index, push)
+    async def receive(self, subject: Subject, content: Any) -> None:
+        """Take what another worker sends; it may be ahead of this one."""
+        self._mail.put(subject, content)
+
+    async def pause(self) -> None:
+        """End the epoch after the pass that is under way."""
+        self._pausing = True
 
     async def save(self, number: int) -> None:
         """Write what the pass `number` has left of each stripe's rows to the checkpoint of the job."""
         await self._in_thread(self._group.save, number)
 
-    async def finish(self, state: State) -> list[NDArray[Any]]:
-        """Sum of p and r of each stripe's rows."""
-        ranks: list[NDArray[Any]] = await self._in_thread(lambda: list(self._group.finish(state)))
-        return ranks
+    def finish(self, state: State) -> NDArray[np.float64]:
+        """Sum of p and r of the rows of all its stripes."""
+        return self._thread.submit(self._finish, state).result()
+
+    def _finish(self, state: State) -> NDArray[np.float64]:
+        return np.concatenate(list(self._group.finish(state)))
 
     async def unique_id(self) -> Any:
         """What devices of several processes can meet by; None if they cannot."""
@@ -158,24 +286,76 @@ class StripeWorker:
         if isinstance(self._backend, Streams):
             self._backend.close()
 
-    def _pushes_of(self, number: int) -> _Pushes:
-        return self._pushes.setdefault(number, _Pushes(len(self._job.plan.stripes)))
+    async def _send(self, other: WorkerAddress, subject: Subject, content: Any) -> None:
+        from distributed.protocol.serialize import to_serialize
 
-    async def _complete(self, pushes: _Pushes) -> None:
-        from distributed import get_worker
+        # What an actor's proxy does, which on a worker would first connect a client of its own.
+        rpc = self._worker.rpc(other.worker)
+        await rpc.actor_execute(
+            actor=other.key, function="receive", args=[subject, to_serialize(content)], kwargs={}
+        )
 
-        while True:
-            try:
-                await asyncio.wait_for(pushes.complete.wait(), PUSH_TIMEOUT)
-            except TimeoutError:
-                # Who asked may have given the run up, or be gone: what is missing then never comes.
-                if self._own.key not in get_worker().state.actors:
-                    raise RuntimeError("the run was given up.") from None
-            else:
-                return
+    def _given_up(self) -> bool:
+        return self._own.key not in self._worker.state.actors
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def sweep_epoch(key: str, decision: Decision) -> EpochReport | None:
+    """Do the passes of an epoch, in a task of a worker; nothing if the run is over.
+
+    Raises LostError if the stripes are not there any more.
+    """
+    from distributed import get_worker, secede
+
+    if decision.over:
+        return None
+    worker: Any = get_worker()
+    actor = worker.state.actors.get(key)
+    if actor is None:
+        raise LostError(f"worker {worker.address} does not have its stripes any more.", RANK_AGAIN)
+    # It waits for other workers, which may have the epochs of another run to do before.
+    secede()
+    epoch = asyncio.run_coroutine_threadsafe(actor.run_epoch(decision), worker.loop.asyncio_loop)
+    report: EpochReport = epoch.result()
+    return report
+
+
+def reduce_epoch(job: Job, nodes: int, decision: Decision, reports: Sequence[EpochReport | None]) -> Decision:
+    """Add up what the last pass of an epoch has left, and decide how the run goes on, in a task."""
+    from distributed import get_worker
+
+    made = [report for report in reports if report is not None]
+    if decision.over:
+        return replace(decision, records=())
+    state, records = made[0].state, list(made[0].records)
+    lasts = [report.last for report in made if report.last is not None]
+    if lasts:
+        pass_report = PassReport.of(lasts[0].pushed, [last.report for last in lasts])
+        seconds = max(last.seconds for last in lasts)
+        state, record = _reduced(job, state, pass_report, seconds, nodes)
+        records.append(record)
+    over = any(report.paused for report in made) or is_over(job.settings, state)
+    for record in records:
+        get_worker().log_event(TOPIC, {"run": job.token, **asdict(record)})
+    single = 2 * records[-1].seconds > decision.seconds
+    return Decision(state, decision.seconds, tuple(records), single, over)
+
+
+def _reduced(
+    job: Job, state: State, report: PassReport, seconds: float, nodes: int
+) -> tuple[State, PassRecord]:
+    after = reduce_pass(job, state, report, nodes)
+    return after, record_pass(job, after, report.traffic, seconds)
+
+
+def finish_stripes(key: str, state: State) -> tuple[NDArray[np.float64], int]:
+    """Sum of p and r of all rows of a worker's stripes, in a task; most bytes that its process had, too."""
+    from distributed import get_worker
+
+    actor: Any = get_worker().state.actors[key]
+    return actor.finish(state), peak_resident()
 
 
 def close_workers(token: str, dask_worker: Any) -> None:
@@ -230,31 +410,26 @@ def open_on_worker(path: str, identity: str | None) -> GraphStore:
     return store
 
 
-class _Pushes:
-    """What all stripes push in one pass, as it comes."""
+class _Mail:
+    """What other workers have sent and nobody has taken yet."""
 
-    def __init__(self, stripes: int) -> None:
-        self._parts: list[StripePush | None] = [None] * stripes
-        self.complete = asyncio.Event()
+    def __init__(self, given_up: Callable[[], bool]) -> None:
+        self._given_up = given_up
+        self._contents: dict[Subject, asyncio.Future[Any]] = {}
 
-    def add(self, index: int, push: StripePush) -> None:
-        self._parts[index] = push
-        if all(part is not None for part in self._parts):
-            self.complete.set()
+    def _future(self, subject: Subject) -> asyncio.Future[Any]:
+        if subject not in self._contents:
+            self._contents[subject] = asyncio.get_running_loop().create_future()
+        return self._contents[subject]
 
-    def in_order(self) -> list[StripePush]:
-        return [part for part in self._parts if part is not None]
+    def put(self, subject: Subject, content: Any) -> None:
+        self._future(subject).set_result(content)
 
-
-async def _send(other: WorkerAddress, number: int, index: int, push: StripePush) -> None:
-    from distributed import get_worker
-    from distributed.protocol.serialize import to_serialize
-
-    # What an actor's proxy does, which on a worker would first connect a client of its own.
-    await (
-        get_worker()
-        .rpc(other.worker)
-        .actor_execute(
-            actor=other.key, function="receive", args=[number, index, to_serialize(push)], kwargs={}
-        )
-    )
+    async def take(self, subject: Subject) -> Any:
+        future = self._future(subject)
+        while not (await asyncio.wait([future], timeout=MAIL_TIMEOUT))[0]:
+            # Who asked may have given the run up, or be gone: what is missing then never comes.
+            if self._given_up():
+                raise LostError("the run was given up.", RANK_AGAIN)
+        del self._contents[subject]
+        return future.result()

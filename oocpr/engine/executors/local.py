@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.engine.backend import Streams
+from oocpr.engine.reduction import PassReport, is_over, record_pass, reduce_pass
 from oocpr.engine.stripe import StripeGroup
-from oocpr.engine.tiles.stream import PassTraffic
 from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
-    from oocpr.engine.backend import Backend, PushSums
-    from oocpr.engine.method import State, StripeSums
+    from oocpr.engine.backend import Backend
+    from oocpr.engine.method import PassRecord, State
     from oocpr.engine.stripe import Job, StripePush, SweepReport, TilePlacement
     from oocpr.engine.tiles.source import RankedStore
 
@@ -31,26 +31,16 @@ little each, and so do those of several devices: with the usual 5 ms four H200s 
 with 1.06 G edges, with this 22."""
 
 
-@dataclass(frozen=True)
-class PassReport:
-    """What all stripes pushed and what their sweeps report, in their order."""
-
-    pushed: list[PushSums]
-    sums: list[StripeSums]
-    traffic: PassTraffic
-
-    @classmethod
-    def of(cls, pushed: list[PushSums], reports: Sequence[SweepReport]) -> PassReport:
-        """What backends report whose stripes follow each other."""
-        traffic = PassTraffic.of([report.traffic for report in reports])
-        return cls(pushed, [sums for report in reports for sums in report.sums], traffic)
-
-
 class Executor(Protocol):
     """Carries out passes: in this process, or on the workers of a Dask client."""
 
-    def run_pass(self, state: State) -> PassReport:
-        """Push and sweep once."""
+    def run_passes(
+        self, state: State, note: Callable[[PassRecord], None], ending: Callable[[], bool]
+    ) -> State:
+        """Do passes until the run is over, or, after a pass, `ending` says so; returns what they leave.
+
+        `note` is called after each, or soon after.
+        """
 
     def save(self, number: int) -> None:
         """Write what the pass `number` has left of all rows to the checkpoint of the job."""
@@ -158,8 +148,21 @@ class LocalExecutor:
         """Make the states of all rows."""
         self._backends.each(lambda index: self.groups[index].allocate())
 
-    def run_pass(self, state: State) -> PassReport:
+    def run_passes(
+        self, state: State, note: Callable[[PassRecord], None], ending: Callable[[], bool]
+    ) -> State:
         """See Executor."""
+        while not is_over(self._job.settings, state):
+            begun = time.perf_counter()
+            report = self.run_pass(state)
+            state = reduce_pass(self._job, state, report, self._store.nodes)
+            note(record_pass(self._job, state, report.traffic, time.perf_counter() - begun))
+            if ending():
+                break
+        return state
+
+    def run_pass(self, state: State) -> PassReport:
+        """Push and sweep once."""
         if len(self.groups) == 1 and self.groups[0].takes_whole_passes:
             pushed, report = self.groups[0].run_pass(state)
             return PassReport.of([pushed], [report])
