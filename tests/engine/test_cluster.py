@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from oocpr.engine.executors import dask as engine_cluster
 from oocpr.errors import DamagedError, LostError, UsageError
@@ -101,6 +102,42 @@ def test_every_way_of_running_gives_the_bits_of_this_process(stored, client):
         alone = rank(store, stripes=STRIPES, **how)
         run = rank(store, stripes=STRIPES, client=client, **how)
         assert np.array_equal(run.ranks, alone.ranks), how
+
+
+@pytest.mark.long
+def test_a_run_is_a_graph_of_epochs(stored, client, monkeypatch):
+    # An epoch of each pass.
+    monkeypatch.setattr(engine_cluster, "EPOCH_SECONDS", 0)
+    store = stored(GRAPH, 700)
+    scaled(client, 2)
+    seen: dict[tuple[str, int], set[tuple[str, int]]] = {}
+
+    class Recorder(SchedulerPlugin):
+        def transition(self, key: Any, _: str, finish: str, *__: Any, **___: Any) -> None:
+            if isinstance(key, tuple) and finish == "processing":
+                name, epoch = key
+                found = client.cluster.scheduler.tasks[key].dependencies
+                seen[without_run(name), epoch] = {
+                    (without_run(of.key[0]), of.key[1]) for of in found if isinstance(of.key, tuple)
+                }
+
+    def without_run(name: str) -> str:
+        return name.rpartition("-")[0]
+
+    client.cluster.scheduler.add_plugin(Recorder(), name="recorder")
+    try:
+        run = rank(store, stripes=2, client=client)
+    finally:
+        client.cluster.scheduler.remove_plugin("recorder")
+    sweeps = {"sweep-0", "sweep-1"}
+    assert run.passes >= 3
+    for epoch in range(run.passes):
+        assert seen["reduce", epoch] >= {(sweep, epoch) for sweep in sweeps}
+        for sweep in sweeps:
+            assert seen[sweep, epoch] == ({("reduce", epoch - 1)} if epoch else set())
+    events = [event for _, event in client.get_events("oocpr")]
+    assert [event["number"] for event in events[-run.passes :]] == list(range(1, run.passes + 1))
+    assert events[-1]["bound"] == run.error_bound
 
 
 def test_two_workers_and_one_stripe(stored, client):
