@@ -7,6 +7,8 @@ those that it began with, whatever the number of workers.
 
 from __future__ import annotations
 
+import logging
+import math
 import signal
 import threading
 import time
@@ -14,11 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 
 from oocpr.engine.method import Memory, PassRecord, State
-from oocpr.errors import StoppedError, UsageError
+from oocpr.errors import DoesNotFitError, StoppedError, UsageError
 from oocpr.store.checkpoint import CheckpointFolder, digest
 from oocpr.units import format_seconds, parse_seconds
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from oocpr.engine.executors.local import Executor
     from oocpr.engine.stripe import Job
     from oocpr.engine.tiles.source import RankedStore
+
+_LOG = logging.getLogger(__name__)
 
 INTERVAL = 60.0
 """Most seconds between two checkpoints, unless a pass takes longer."""
@@ -43,30 +48,97 @@ class Resumed(NamedTuple):
     history: list[PassRecord]
 
 
-class Checkpoints:
+class KeptRun:
+    """What a run of workers keeps of itself for as long as it lives: copies in folders of theirs."""
+
+    path = ""
+    """Where checkpoints are, if any."""
+    seconds_before: float = 0.0
+    """Seconds that the run has taken in processes before this one."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        """The pass after which the run was kept last; None if it was not."""
+        self.unfinished = False
+        """Whether the run has ended before it was good enough: what is kept of it stays."""
+        self.name = uuid4().hex
+        """Tells its copies from those of other runs."""
+        self.holders: tuple[tuple[str, ...], ...] = ()
+        """Workers that have copies of each stripe."""
+        self.copied = False
+        """Whether workers may have copies that are to be removed."""
+        self._state: Resumed | None = None
+        self._kept = time.monotonic()
+
+    def resume(self, job: Job, store: RankedStore) -> Resumed | None:  # noqa: ARG002
+        """Where the run goes on; None if it begins."""
+        if self._state is not None:
+            # There are fewer copies than there were.
+            self._kept = -math.inf
+        return self._state
+
+    def due(self, seconds: float) -> bool:
+        """Whether the run is to be kept now; its last pass took so many seconds."""
+        return time.monotonic() - self._kept + seconds >= INTERVAL
+
+    def keep(
+        self, job: Job, store: RankedStore, executor: Executor, state: State, history: list[PassRecord]
+    ) -> None:
+        """Keep the run after a pass."""
+        if state.number == self.number:
+            return
+        self.write(job, store, executor, state, history)
+        self._kept = time.monotonic()
+
+    def between_passes(
+        self, job: Job, store: RankedStore, executor: Executor, state: State, history: list[PassRecord]
+    ) -> None:
+        """Keep the run; raises what it is to end with, if it is."""
+        self.keep(job, store, executor, state, history)
+
+    def write(
+        self,
+        job: Job,  # noqa: ARG002
+        store: RankedStore,  # noqa: ARG002
+        executor: Executor,
+        state: State,
+        history: list[PassRecord],
+    ) -> None:
+        """Write what a pass has left."""
+        self.copied = True
+        try:
+            self.holders = executor.save(state.number)
+        except DoesNotFitError as error:
+            _LOG.warning("the workers keep no copy of the run: %s", error.cause)
+            return
+        self.number, self._state = state.number, Resumed(state, list(history))
+
+    def add_hint(self, error: BaseException) -> None:
+        """Have an error say how the run goes on."""
+
+    def forget(self) -> None:
+        """Have the run begin again: what was kept of it does not let it go on."""
+        self.number, self._state, self.holders = None, None, ()
+
+    @contextmanager
+    def stopping(self) -> Iterator[None]:
+        """Have signals end the run after its pass meanwhile."""
+        yield
+
+
+class Checkpoints(KeptRun):
     """The checkpoints of one run; see `open_checkpoints`."""
 
     def __init__(
         self, folder: CheckpointFolder, last: dict[str, Any] | None, time_limit: float | None
     ) -> None:
+        super().__init__()
         self._folder, self._last, self._limit = folder, last, time_limit
-        self._begun = self._kept = time.monotonic()
-        self.seconds_before: float = 0.0 if last is None else last["seconds"]
-        """Seconds that the run has taken in processes before this one."""
+        self._begun = time.monotonic()
         self._asked: signal.Signals | None = None
-        self._number: int | None = None if last is None else last["pass"]
-        self.unfinished = False
-        """Whether the run has ended before it was good enough: what is kept of it stays."""
-
-    @property
-    def path(self) -> str:
-        """Where they are."""
-        return self._folder.path
-
-    @property
-    def number(self) -> int | None:
-        """The pass after which the last one was kept; None if there is none."""
-        return self._number
+        self.path = folder.path
+        if last is not None:
+            self.seconds_before, self.number = last["seconds"], last["pass"]
 
     @property
     def stripes(self) -> int | None:
@@ -74,10 +146,7 @@ class Checkpoints:
         return None if self._last is None else len(self._last["run"]["stripes"])
 
     def resume(self, job: Job, store: RankedStore) -> Resumed | None:
-        """Where the run goes on; None if it begins.
-
-        Raises UsageError, with what differs, if the last checkpoint is of another run.
-        """
+        """See KeptRun; raises UsageError, with what differs, if the last checkpoint is of another run."""
         if self._last is None:
             return None
         kept, own = self._last["run"], _facts(job, store)
@@ -92,14 +161,11 @@ class Checkpoints:
         return Resumed(_state_of(self._last["state"]), history)
 
     def due(self, seconds: float) -> bool:
-        """Whether the run is to be kept now; its last pass took so many seconds."""
-        return self._asked is not None or self._late(seconds) or self._old(seconds)
+        """See KeptRun; also if the run is to end."""
+        return self._asked is not None or self._late(seconds) or super().due(seconds)
 
     def _late(self, seconds: float) -> bool:
         return self._limit is not None and time.monotonic() - self._begun + seconds > self._limit
-
-    def _old(self, seconds: float) -> bool:
-        return time.monotonic() - self._kept + seconds >= INTERVAL
 
     def between_passes(
         self, job: Job, store: RankedStore, executor: Executor, state: State, history: list[PassRecord]
@@ -111,7 +177,7 @@ class Checkpoints:
         self.keep(job, store, executor, state, history)
         if self._asked is not None:
             interrupt = KeyboardInterrupt(self._asked.name)
-            interrupt.add_note(self.hint)
+            self.add_hint(interrupt)
             raise interrupt
         if self._late(history[-1].seconds):
             assert self._limit is not None
@@ -126,12 +192,18 @@ class Checkpoints:
         """How the run goes on."""
         return f"{self.path} has the run after pass {self.number}: give resume=True to go on."
 
-    def keep(
+    def add_hint(self, error: BaseException) -> None:
+        """See KeptRun."""
+        if self.number is not None:
+            error.add_note(self.hint)
+
+    def forget(self) -> None:
+        """See KeptRun; a checkpoint is the user's, and stays."""
+
+    def write(
         self, job: Job, store: RankedStore, executor: Executor, state: State, history: list[PassRecord]
     ) -> None:
-        """Keep the run after a pass."""
-        if state.number == self._number:
-            return
+        """See KeptRun."""
         executor.save(state.number)
         facts = {
             "run": _facts(job, store),
@@ -140,7 +212,7 @@ class Checkpoints:
             "seconds": self.seconds_before + time.monotonic() - self._begun,
         }
         self._folder.publish(state.number, facts)
-        self._kept, self._number, self._last = time.monotonic(), state.number, facts
+        self.number, self._last = state.number, facts
 
     @contextmanager
     def stopping(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from oocpr.engine.checkpoint import Resumed
+from oocpr.engine.checkpoint import KeptRun, Resumed
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
 from oocpr.engine.method import Solution, as_distribution
 from oocpr.engine.reduction import first_state, is_over
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger(__name__)
+
+MAX_LOSSES = 3
+"""Times that a run goes on after it has lost workers and has not come any further since."""
 
 
 def rank_graph(
@@ -125,27 +128,51 @@ def rank_graph(
 def _solve_tiles(
     job: Job, store: RankedStore, client: Any, checkpoints: Checkpoints | None, progress: Progress
 ) -> Solution:
-    begun, lost_after = time.perf_counter(), None
+    if client is None:
+        return _solve_kept(job, store, client, checkpoints, progress)
+    from oocpr.engine.executors.dask import remove_all_copies
+
+    kept = KeptRun() if checkpoints is None else checkpoints
+    try:
+        return _solve_kept(job, store, client, kept, progress)
+    finally:
+        if kept.copied:
+            remove_all_copies(client, kept.name)
+
+
+def _solve_kept(
+    job: Job, store: RankedStore, client: Any, kept: KeptRun | None, progress: Progress
+) -> Solution:
+    """Carry a run out; if it loses workers, those that are left go on from what was kept of it."""
+    from oocpr.engine.executors.dask_client import wait_for_workers
+
+    begun, lost_after, losses = time.perf_counter(), -1, 0
     while True:
         resumed = None
-        if checkpoints is not None:
-            resumed = checkpoints.resume(job, store)
-            begun -= checkpoints.seconds_before if lost_after is None else 0.0
-            job = replace(job, checkpoint=checkpoints.path, resumed=checkpoints.number, token=uuid4().hex)
+        if kept is not None:
+            resumed = kept.resume(job, store)
+            begun -= 0.0 if losses else kept.seconds_before
+            job = replace(
+                job, checkpoint=kept.path, resumed=kept.number, holders=kept.holders,
+                copies="" if client is None or kept.path else kept.name, token=uuid4().hex,
+            )  # fmt: skip
         try:
-            return _solve_from(job, store, client, resumed, checkpoints, begun, progress)
+            return _solve_from(job, store, client, resumed, kept, begun, progress)
         except StoppedError:
             raise
         except OocprError as error:
-            kept = None if checkpoints is None else checkpoints.number
-            if checkpoints is None or kept is None:
+            if kept is None:
                 raise
-            # Workers that are left, or have come, go on, unless nothing was gained since the last were lost.
-            if not isinstance(error, LostError) or client is None or kept == lost_after:
-                error.add_note(checkpoints.hint)
+            number = kept.number or 0
+            losses = 1 if number > lost_after else losses + 1
+            lost_after = number
+            if not isinstance(error, LostError) or client is None or losses > MAX_LOSSES:
+                kept.add_hint(error)
                 raise
-            _LOG.warning("%s The run goes on after pass %d.", error.cause, kept)
-            lost_after = kept
+            if losses > 1:
+                kept.forget()
+            _LOG.warning("%s The run goes on after pass %d.", error.cause, kept.number or 0)
+            wait_for_workers(client, len({tiers.device for tiers in job.plan.devices}) or 1)
 
 
 def _solve_from(
@@ -153,7 +180,7 @@ def _solve_from(
     store: RankedStore,
     client: Any,
     resumed: Resumed | None,
-    checkpoints: Checkpoints | None,
+    kept: KeptRun | None,
     begun: float,
     progress: Progress,
 ) -> Solution:
@@ -172,9 +199,9 @@ def _solve_from(
 
             executor = DaskExecutor(job, client)
             stack.callback(executor.close)
-        if checkpoints is not None:
-            stack.enter_context(checkpoints.stopping())
-        state, history = _iterate(job, store, executor, resumed, checkpoints, progress)
+        if kept is not None:
+            stack.enter_context(kept.stopping())
+        state, history = _iterate(job, store, executor, resumed, kept, progress)
         ranks = executor.finish(state)
         peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
         preparing = executor.preparing_seconds()
@@ -221,7 +248,7 @@ def _iterate(
     store: RankedStore,
     executor: Executor,
     resumed: Resumed | None,
-    checkpoints: Checkpoints | None,
+    kept: KeptRun | None,
     progress: Progress,
 ) -> tuple[State, list[PassRecord]]:
     settings = job.settings
@@ -237,15 +264,15 @@ def _iterate(
         progress("ranking", record.number, total, "passes", _note(record, job.plan.stats.edges))
 
     def ending() -> bool:
-        return checkpoints is not None and checkpoints.due(history[-1].seconds if history else 0.0)
+        return kept is not None and kept.due(history[-1].seconds if history else 0.0)
 
     while not is_over(settings, state):
         state = executor.run_passes(state, note, ending)
-        if checkpoints is not None and not is_over(settings, state):
-            checkpoints.between_passes(job, store, executor, state, history)
-    if checkpoints is not None and not settings.satisfied(state.residuals[-1]):
-        checkpoints.keep(job, store, executor, state, history)
-        checkpoints.unfinished = True
+        if kept is not None and not is_over(settings, state):
+            kept.between_passes(job, store, executor, state, history)
+    if kept is not None and not settings.satisfied(state.residuals[-1]):
+        kept.keep(job, store, executor, state, history)
+        kept.unfinished = True
     return state, history
 
 

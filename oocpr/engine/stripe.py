@@ -73,6 +73,8 @@ class Job:
         Groups of tiles, if devices take them so; the run's tiles are these groups then.
     checkpoint, resumed
         Where checkpoints of the run are, and the pass after which it goes on from one; None for a new run.
+    copies, holders
+        Name of the folders in which workers keep the run instead, and who has each stripe there.
     token
         Names the run inside a process.
     """
@@ -91,6 +93,8 @@ class Job:
     identity: str | None = None
     checkpoint: str = ""
     resumed: int | None = None
+    copies: str = ""
+    holders: tuple[tuple[str, ...], ...] = ()
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property

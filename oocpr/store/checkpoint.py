@@ -117,7 +117,7 @@ class CheckpointFolder:
         """Write the arrays of one stripe, one-dimensional and one after another, for the pass `number`."""
         with naming_failures(Path(self.path)):
             store = self._store(read_only=False)
-            group = zarr.create_group(store, path=_place(number, part), zarr_format=3, overwrite=True)
+            group = zarr.create_group(store, path=stripe_folder(number, part), zarr_format=3, overwrite=True)
             for name, values in arrays:
                 made = create_array(
                     group, name, values.dtype.str, values.size, max(1, min(_CHUNK, values.size)), BytesCodec()
@@ -136,11 +136,11 @@ class CheckpointFolder:
             else:
                 with replacing(Path(self.path) / DOCUMENT) as temporary:
                     temporary.write_bytes(document)
-        self._remove_passes(but=number)
+        self.remove_passes(but=number)
 
     def read_array(self, number: int, part: int, name: str, dtype: Any, size: int) -> NDArray[Any]:
         """Read an array of a stripe, which has that type and size."""
-        stored = StoredArray(self._store(read_only=True), f"{_place(number, part)}/{name}", self.path)
+        stored = StoredArray(self._store(read_only=True), f"{stripe_folder(number, part)}/{name}", self.path)
         if stored.array.dtype != dtype or stored.size != size:
             raise stored.damaged(
                 f"{stored.name} has {stored.size} entries of {stored.array.dtype}, not {size} of {dtype}"
@@ -154,7 +154,7 @@ class CheckpointFolder:
         else:
             # First, since without its arrays it would be a damaged one.
             (Path(self.path) / DOCUMENT).unlink(missing_ok=True)
-        self._remove_passes(but=None)
+        self.remove_passes(but=None)
         if self._remote:
             sync(self._store(read_only=False).delete(ROOT))
             return
@@ -165,14 +165,15 @@ class CheckpointFolder:
     def _store(self, *, read_only: bool) -> Store:
         return open_url(self.path, read_only) if self._remote else LocalStore(self.path, read_only=read_only)
 
-    def _remove_passes(self, *, but: int | None) -> None:
+    def remove_passes(self, *, but: int | None) -> None:
+        """Remove the arrays of all passes but one."""
         if self._remote:
             store = self._store(read_only=False)
             for name in sync(_listed(store)):
                 if (match := _PASS.fullmatch(name)) and int(match[1]) != but:
                     sync(store.delete_dir(name))
             return
-        for found in Path(self.path).iterdir():
+        for found in Path(self.path).glob("pass-*"):
             if (match := _PASS.fullmatch(found.name)) and int(match[1]) != but:
                 shutil.rmtree(found, ignore_errors=True)
 
@@ -181,7 +182,8 @@ async def _listed(store: Store) -> list[str]:
     return [name.rstrip("/") async for name in store.list_dir("")]
 
 
-def _place(number: int, part: int) -> str:
+def stripe_folder(number: int, part: int) -> str:
+    """Where the arrays of a stripe are, in a checkpoint of a pass."""
     return f"pass-{number}/stripe-{part}"
 
 

@@ -95,7 +95,7 @@ class Killed(BaseException):
     """What ends a process, as far as this one can."""
 
 
-@pytest.mark.parametrize("name", ["write_arrays", "publish", "_remove_passes"])
+@pytest.mark.parametrize("name", ["write_arrays", "publish", "remove_passes"])
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 def test_what_ends_while_it_is_kept_leaves_the_last_checkpoint(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, late: bool

@@ -75,10 +75,10 @@ def test_workers_that_are_started_and_lost_leave_nothing(stored, tmp_path, monke
     monkeypatch.setattr("tempfile.tempdir", None)
     store = stored(GRAPH, 700)
     with open_client(None, 1) as client:
-        (pid,) = client.run(os.getpid).values()
 
         def kill(stage: str, done: int, *rest: Any) -> None:
             if done == 2:
+                (pid,) = client.run(os.getpid).values()
                 os.kill(pid, signal.SIGKILL)
 
         begun = time.monotonic()

@@ -29,6 +29,7 @@ from oocpr.engine.executors.dask_client import (
     check_workers,
     cluster_errors,
 )
+from oocpr.engine.executors.dask_copies import remove_copies
 from oocpr.engine.executors.dask_worker import (
     Decision,
     StripeWorker,
@@ -159,6 +160,12 @@ class DaskExecutor:
         self._client = client
         with cluster_errors(client):
             assigned = _assignments(job, client)
+            # Whoever asks a worker that is gone waits until that is given up.
+            living = client.scheduler_info(n_workers=-1)["workers"]
+        holders = tuple(tuple(name for name in names if name in living) for names in job.holders)
+        if not all(holders):
+            raise LostError("all workers that had a stripe of the run were lost.", RANK_AGAIN)
+        job = replace(job, holders=holders)
         on_devices = _on_devices(job)
         if on_devices:
             job = replace(job, backend=tuple(each.device for each in assigned))
@@ -170,12 +177,14 @@ class DaskExecutor:
         self._names = list(addresses)
         self._addresses = list(addresses.values())
         of = {name: [k for k, each in enumerate(assigned) if each.worker == name] for name in self._names}
+        self._owned, self._saved = of, job.resumed
         self._stripes = {
             name: str(own[0]) if len(own) == 1 else f"{own[0]}-{own[-1]}" for name, own in of.items()
         }
         self._resources = {each.worker: dict(each.resources) or None for each in assigned}
         self._epochs, self._nodes, self._peak = count(), job.plan.stats.nodes, 0
         self._held: list[Any] = []
+        self._ahead: deque[Any] = deque()
         self._seen: dict[str, tuple[Any, float]] = {}
         try:
             with self._errors():
@@ -209,8 +218,7 @@ class DaskExecutor:
     ) -> State:
         """See Executor."""
         decision: Any = Decision(state, EPOCH_SECONDS, single=True, fresh=True)
-        ahead: deque[Any] = deque()
-        pausing = False
+        ahead, pausing = self._ahead, False
 
         def pause() -> None:
             nonlocal pausing
@@ -223,10 +231,12 @@ class DaskExecutor:
             while len(ahead) < EPOCHS_AHEAD:
                 decision = self._submit_epoch(decision)
                 ahead.append(decision)
-            (decided,) = self._wait([ahead.popleft()], pause)
+            (decided,) = self._wait([ahead[0]], pause)
+            ahead.popleft()
             for record in decided.records:
                 note(record)
             if decided.over:
+                ahead.clear()
                 return cast("State", decided.state)
             pause()
 
@@ -255,9 +265,22 @@ class DaskExecutor:
             "priority": 1,
         }
 
-    def save(self, number: int) -> None:
-        """See Executor."""
-        self._ask("save", number)
+    def save(self, number: int) -> tuple[tuple[str, ...], ...]:
+        """See Executor; without a checkpoint each worker has a copy of its neighbour's stripes, too."""
+        self._ask("save", number, self._saved)
+        self._saved = number
+        if not self._job.copies:
+            return ()
+        names, of = self._names, self._owned
+        if len(names) > 1:
+            with self._errors():
+                calls = [
+                    worker.copy(number, of[names[rank - 1]], names[rank - 1])
+                    for rank, worker in enumerate(self._workers)
+                ]
+            self._wait(calls)
+        owners = [names.index(name) for name in names for _ in of[name]]
+        return tuple((names[owner], names[(owner + 1) % len(names)]) for owner in owners)
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
@@ -292,7 +315,9 @@ class DaskExecutor:
             left = sorted(set(self._names) & set(check_workers(self._client, ())))
             if left:
                 self._client.run(close_workers, self._job.token, workers=left, on_error="ignore")
-            self._client.cancel(self._held)
+        # Cancelling would ask the scheduler for tasks, dependents of these, that this client does not hold.
+        for future in (*reversed(self._ahead), *reversed(self._held)):
+            future.release()
 
     def _join(self) -> None:
         """Let the workers send their pushes from device to device, if they can."""
@@ -394,6 +419,13 @@ async def _results(calls: Sequence[Any]) -> list[Any] | None:
             one.cancel()
     ended = [one.result() for one in waiting if one in done]
     return None if pending else ended
+
+
+def remove_all_copies(client: Any, name: str) -> None:
+    """Remove what workers have kept of a run that has ended."""
+    with suppress(LostError, DoesNotFitError), cluster_errors(client):
+        left = sorted(check_workers(client, ()))
+        client.run(remove_copies, name, workers=left, on_error="ignore")
 
 
 def rank_on_worker(

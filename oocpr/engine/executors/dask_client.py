@@ -238,6 +238,12 @@ def own_version() -> str:
     return version.__version__
 
 
+def wait_for_workers(client: Any, count: int) -> None:
+    """Wait until a client has so many workers, or none has come in the time in which one has to come back."""
+    with cluster_errors(client), suppress(TimeoutError):
+        client.wait_for_workers(count, timeout=RETURN_TIMEOUT)
+
+
 def check_versions(client: Any, remedy: str = RANK_AGAIN) -> None:
     """Raise SetupError if a worker has another version of this package, or none; LostError if one is lost."""
     with cluster_errors(client, remedy=remedy):

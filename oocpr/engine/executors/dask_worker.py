@@ -20,7 +20,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future as ConcurrentFuture
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -32,11 +33,13 @@ from oocpr.engine.backend import Streams
 from oocpr.engine.cuda.communication import new_unique_id
 from oocpr.engine.cuda.device import download
 from oocpr.engine.executors.dask_client import RANK_AGAIN
+from oocpr.engine.executors.dask_copies import WorkerCopies
 from oocpr.engine.reduction import PassReport, is_over, record_pass, reduce_pass
 from oocpr.engine.stripe import StripeGroup
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import LostError, NotAStoreError, OocprError, ReplacedError, SetupError
 from oocpr.progress import silent
+from oocpr.store.checkpoint import CheckpointFolder
 from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
@@ -129,7 +132,7 @@ class StripeWorker:
 
         # Workers of one machine share its cores: each has as many threads as Dask gave it.
         self._job = job = replace(job, threads=job.threads or get_worker().state.nthreads)
-        self._worker = get_worker()
+        self._worker: Any = get_worker()
         # In the order of their stripes, which is that of their ranks.
         self._own, self._rank = addresses[rank], rank
         self._others = [*addresses[:rank], *addresses[rank + 1 :]]
@@ -146,7 +149,15 @@ class StripeWorker:
         self._nodes = stored.nodes
         store: RankedStore = stored if job.layout is None else GroupedStore(stored, job.layout)
         self._backend = job.make_backend(stripes[0])
+        self._copies: WorkerCopies | None = None
+        if job.copies:
+            self._copies = WorkerCopies(self._worker, job.copies)
+            self._job = job = replace(job, checkpoint=str(self._copies.path))
         try:
+            if self._copies is not None and job.resumed is not None:
+                for stripe in stripes:
+                    fetched = self._copies.fetch(job.resumed, stripe, job.holders[stripe])
+                    self._in_loop(fetched).result()
             self._group = StripeGroup(job, store, self._backend, stripes)
             self._group.allocate()
         except BaseException:
@@ -243,9 +254,20 @@ class StripeWorker:
         """End the epoch after the pass that is under way."""
         self._pausing = True
 
-    async def save(self, number: int) -> None:
-        """Write what the pass `number` has left of each stripe's rows to the checkpoint of the job."""
+    async def save(self, number: int, last: int | None) -> None:
+        """Write what the pass `number` has left of each stripe's rows to the checkpoint of the job.
+
+        Of copies, those of the pass `last` stay until all workers have those of this one.
+        """
+        if self._copies is not None:
+            CheckpointFolder(self._copies.path).remove_passes(but=last)
         await self._in_thread(self._group.save, number)
+
+    async def copy(self, number: int, stripes: Sequence[int], holder: str) -> None:
+        """Have copies of what another worker has saved of its stripes."""
+        assert self._copies is not None, "there are no other checkpoints"
+        for stripe in stripes:
+            await self._copies.fetch(number, stripe, [holder])
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """Sum of p and r of the rows of all its stripes."""
@@ -297,6 +319,9 @@ class StripeWorker:
 
     def _given_up(self) -> bool:
         return self._own.key not in self._worker.state.actors
+
+    def _in_loop(self, work: Coroutine[Any, Any, Any]) -> ConcurrentFuture[Any]:
+        return asyncio.run_coroutine_threadsafe(work, self._worker.loop.asyncio_loop)
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)

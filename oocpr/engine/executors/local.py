@@ -42,8 +42,11 @@ class Executor(Protocol):
         `note` is called after each, or soon after.
         """
 
-    def save(self, number: int) -> None:
-        """Write what the pass `number` has left of all rows to the checkpoint of the job."""
+    def save(self, number: int) -> tuple[tuple[str, ...], ...]:
+        """Write what the pass `number` has left of all rows to the checkpoint of the job.
+
+        Returns the workers that have each stripe, if that is in folders of theirs.
+        """
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """Sum of p and r of all nodes; float64, shape (nodes,)."""
@@ -222,9 +225,10 @@ class LocalExecutor:
     def _sweep(self, state: State, pushes: Sequence[StripePush], again: bool, index: int) -> SweepReport:
         return self._begin_sweep(state, pushes, again, index)()
 
-    def save(self, number: int) -> None:
+    def save(self, number: int) -> tuple[tuple[str, ...], ...]:
         """See Executor."""
         self._backends.each(lambda index: self.groups[index].save(number))
+        return ()
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
