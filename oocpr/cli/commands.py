@@ -261,6 +261,7 @@ def _rank(
     from oocpr.result.names import names_of
     from oocpr.result.rank_files import check_room, check_sort
     from oocpr.store.atomic import clear_abandoned
+    from oocpr.store.remote import is_url
 
     if check_sort(sort) != "node" and (output is None or output.endswith(".zarr")):
         raise UsageError(
@@ -272,7 +273,7 @@ def _rank(
         raise UsageError("-o - and --json - both want standard output.", "Name a file for one of them.")
     if parameters["client"] is None:
         begin_contexts(named_devices(parameters["device"]))
-    removed = [] if output in (None, "-") else clear_abandoned(Path(output))
+    removed = [] if output is None or output == "-" or is_url(output) else clear_abandoned(Path(output))
     with session.progress() as progress:
         opened = api.as_graph(
             graph,
@@ -285,7 +286,7 @@ def _rank(
         texts = opened.store.has_labels
         _check_memory(opened.nodes, memory, output, sort, top_k, texts=texts, more=KERNEL_BYTES)
         if output not in (None, "-"):
-            check_room(Path(output), opened.nodes, names_of(opened.store))
+            check_room(output, opened.nodes, names_of(opened.store))
         workers = 0
         if parameters["client"] is not None:
             from oocpr.engine.executors.dask_client import worker_count
@@ -467,7 +468,7 @@ def _write(ranks: Ranks, output: str, sort: str) -> list[OocprError]:
     """Write all ranks, elsewhere if they cannot be written where they should; returns why not."""
     from oocpr.result.rank_files import write_elsewhere, write_ranks
 
-    path = Path("ranks.csv" if output == "-" else output)
+    path = "ranks.csv" if output == "-" else output
     try:
         if output == "-":
             with naming_stdout():

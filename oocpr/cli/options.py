@@ -108,12 +108,16 @@ def output_option(
     def check(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
         from oocpr.store.atomic import check_writable
         from oocpr.store.format import ATTRIBUTES_KEY, RANKS_KEY
+        from oocpr.store.remote import check_remote, is_url
 
-        if path in (None, "-"):
+        if path is None or path == "-":
             return path
         if suffixes and Path(path).suffix not in suffixes:
             kinds = ", ".join(suffixes)
             raise UsageError(f"{path} does not end in {kinds}.", f"Name a file that ends in {kinds}.")
+        if is_url(path) and suffixes and Path(path).suffix not in (".zarr", ".json"):
+            check_remote(path)
+            return path
         # Whether a store that stands there may be replaced is for the import to say.
         graph = suffixes == (".zarr",)
         marker = ATTRIBUTES_KEY if graph else RANKS_KEY if Path(path).suffix in suffixes[-1:] else None
@@ -386,7 +390,8 @@ RANK = [
     option("--top K", "Print the first K.", name="top_k", type=click.IntRange(0), default=10),
     output_option(
         "-o --output R",
-        "Write all ranks: R.parquet, R.csv, R.zarr, or - for CSV on standard output.",
+        "Write all ranks: R.parquet, R.csv, R.zarr, a URL such as s3://bucket/R.parquet, or - for CSV on "
+        "standard output.",
         suffixes=(".parquet", ".csv", ".zarr"),
     ),
     option("--sort node|rank", "Order of the rank file.", default="node"),

@@ -31,6 +31,7 @@ from oocpr.result.names import (
 from oocpr.result.ranks import Ranks, Report, rank_order
 from oocpr.sources.block import arrow_array, arrow_numbers
 from oocpr.store.atomic import replacing, require_room
+from oocpr.store.remote import is_url
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
@@ -183,33 +184,35 @@ def min_file_bytes(suffix: str, nodes: int, name_bytes: float) -> int:
     return int(nodes * (16 + name_bytes if suffix == ".csv" else 3 + name_bytes / 4))
 
 
-def check_room(path: Path, nodes: int, names: Names) -> None:
+def check_room(path: str, nodes: int, names: Names) -> None:
     """Raise DoesNotFitError, before ranks are computed, if the disk of their file has no room."""
+    file = Path(tempfile.gettempdir(), path.rpartition("/")[2]) if is_url(path) else Path(path)
     rows = np.unique(np.linspace(0, nodes - 1, min(nodes, _SAMPLE)).astype(np.int64))
     written = [len(str(name).encode(errors="replace")) for name in names.take(rows)]
-    require_room(path, min_file_bytes(path.suffix, nodes, sum(written) / max(1, len(written))))
+    require_room(file, min_file_bytes(file.suffix, nodes, sum(written) / max(1, len(written))))
 
 
-def write_ranks(ranks: Ranks, path: Path, sort: str) -> None:
+def write_ranks(ranks: Ranks, path: str, sort: str) -> None:
     """Write ranks in the format that the suffix names."""
-    if path.suffix == ".zarr":
+    if path.endswith(".zarr"):
         ranks.to_zarr(path)
     else:
-        write = ranks.to_csv if path.suffix == ".csv" else ranks.to_parquet
+        write = ranks.to_csv if path.endswith(".csv") else ranks.to_parquet
         write(path, sort=sort)
 
 
-def write_elsewhere(ranks: Ranks, path: Path, sort: str) -> Path | None:
+def write_elsewhere(ranks: Ranks, path: str, sort: str) -> Path | None:
     """Write ranks that could not be written to `path` where they can be, so that they are not lost.
 
     Tries the folder of temporary files, the current and the user's own; returns where they are, or None.
     """
-    name = f"{path.stem[:_MAX_STEM]}-{secrets.token_hex(4)}{path.suffix}"
+    wanted = Path(path)
+    name = f"{wanted.stem[:_MAX_STEM]}-{secrets.token_hex(4)}{wanted.suffix}"
     for folder in (tempfile.gettempdir, Path.cwd, Path.home):
         # A folder that is not there or not known is as good as one that is full.
         with contextlib.suppress(OocprError, OSError, RuntimeError):
             found = Path(folder(), name).absolute()
-            write_ranks(ranks, found, sort)
+            write_ranks(ranks, str(found), sort)
             return found
     return None
 

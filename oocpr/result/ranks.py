@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from oocpr.errors import InputError, UsageError
 from oocpr.result.names import permute_names, strings_of, zip_blocks
+from oocpr.store.remote import is_url, local_file
 from oocpr.units import format_error_bound
 
 if TYPE_CHECKING:
@@ -312,7 +313,8 @@ class Ranks:
         Parameters
         ----------
         path
-            The file; an existing one is replaced when the new one is whole.
+            The file, or a URL such as ``s3://bucket/ranks.parquet``; an existing one is replaced when the new
+            one is whole.
         sort
             ``"node"`` for the order of the store, ``"rank"`` for the largest first.
 
@@ -322,10 +324,13 @@ class Ranks:
             If the disk is full.
         UsageError
             If nothing can be written there, or `sort` is no order.
+        LostError, SetupError
+            If the server of a URL does not answer, or takes no file of this user.
         """
         from oocpr.result.rank_files import check_sort, write_parquet
 
-        write_parquet(self, _path(path), check_sort(sort))
+        with local_file(_path(path)) as file:
+            write_parquet(self, file, check_sort(sort))
 
     def to_csv(self, target: str | Path | BinaryIO, *, sort: str = "node") -> None:
         """Write a CSV file or an open binary stream, otherwise as `to_parquet`; digits give the same float64.
@@ -335,14 +340,19 @@ class Ranks:
         """
         from oocpr.result.rank_files import check_sort, write_csv
 
-        opened = cast("BinaryIO", target) if hasattr(target, "write") else _path(target)
-        write_csv(self, opened, check_sort(sort))
+        if hasattr(target, "write"):
+            write_csv(self, cast("BinaryIO", target), check_sort(sort))
+            return
+        with local_file(_path(target)) as file:
+            write_csv(self, file, check_sort(sort))
 
     def to_zarr(self, path: str | Path) -> None:
         """Write a Zarr group with the ranks in store order and the names of the nodes; see `to_parquet`."""
         from oocpr.result.rank_files import write_zarr
 
-        write_zarr(self, _path(path))
+        if is_url(_path(path)):
+            raise UsageError(f"{path} is no folder of this machine.", "Write .parquet or .csv to a URL.")
+        write_zarr(self, Path(path))
 
     def report(self, top: int = 10) -> dict[str, Any]:
         """Collect what the run did, ready for JSON.
@@ -359,10 +369,10 @@ def _check_count(k: Any) -> None:
         raise UsageError(f"k is {k!r}, no count.", "Give a whole number of at least 0.")
 
 
-def _path(path: Any) -> Path:
+def _path(path: Any) -> str | os.PathLike[str]:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise UsageError(f"path is {path!r}, no path.", "Give the name of a file, as text or pathlib.Path.")
-    return Path(path)
+    return cast("str | os.PathLike[str]", path)
 
 
 def largest(chunks: Iterable[NDArray[np.float64]], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

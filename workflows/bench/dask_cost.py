@@ -84,7 +84,7 @@ def run(store: GraphStore, settings: Settings, stripes: int, client: Any = None)
     plan = plan_of(store, settings, stripes)
     told: list[float] = []
 
-    def note(*_: Any) -> None:
+    def note(*_: Any, **__: Any) -> None:
         told.append(perf_counter())
 
     path = str(Path(store.path).resolve())

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pyarrow.parquet as pq
 from machine import describe
 
