@@ -295,8 +295,9 @@ def test_workers_that_are_killed_or_stopped_cost_a_kept_run_nothing_but_time(
     how: dict[str, Any] = {"method": "mixed", "stripes": 3, "tol": 1e-12}
     whole = bits(oocpr.pagerank(path, **how))
     monkeypatch.setattr(checkpoint_module, "INTERVAL", 0)
-    for name, seconds in (("CHECK_INTERVAL", 0.5), ("SILENT_TIMEOUT", 4), ("EPOCH_SECONDS", 0)):
+    for name, seconds in (("CHECK_INTERVAL", 0.5), ("EPOCH_SECONDS", 0)):
         monkeypatch.setattr(import_module("oocpr.engine.executors.dask"), name, seconds)
+    monkeypatch.setattr(import_module("oocpr.engine.executors.dask_client"), "SILENT_TIMEOUT", 4)
     left, hit = {3: signal.SIGKILL, 6: signal.SIGSTOP}, list[int]()
 
     def kill(what: str, done: int, *_: object) -> None:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -26,6 +27,7 @@ from oocpr.engine.executors.dask_client import (
     CHECK_INTERVAL,
     RANK_AGAIN,
     RETURN_TIMEOUT,
+    Watch,
     check_workers,
     cluster_errors,
 )
@@ -55,10 +57,6 @@ RESOURCE = "GPU"
 
 SWITCH = "OOCPR_NCCL"
 """Environment variable that is ``off`` if pushes have to pass through the host."""
-
-SILENT_TIMEOUT = 60.0
-"""Seconds after which a worker that has not told the scheduler that it lives is taken for lost: a process
-that is stopped keeps its connections, so nobody else notices."""
 
 EPOCH_SECONDS = 2.0
 """About what an epoch takes, unless a pass takes longer."""
@@ -102,9 +100,14 @@ def assign_workers(client: Any) -> list[DeviceAssignment]:
     workers = client.scheduler_info(n_workers=-1)["workers"]
     declared = {address: about.get("resources", {}).get(RESOURCE, 0) for address, about in workers.items()}
     meant = [address for address, count in declared.items() if count] or list(workers)
-    assigned = assign_gpus(client.run(visible_devices, workers=meant) if meant else {}, declared)
+    watch = Watch(client)
+    seen = watch.during(partial(client.run, visible_devices, workers=meant), meant) if meant else {}
+    assigned = assign_gpus(seen, declared)
     # Each is asked for its own only, since who asks takes memory of a device.
-    free = [client.run(free_memory, each.device, workers=[each.worker])[each.worker] for each in assigned]
+    free = [
+        watch.during(partial(client.run, free_memory, each.device, workers=[each.worker]))[each.worker]
+        for each in assigned
+    ]
     if not assigned:
         raise UsageError(
             "no worker of the Dask client has a CUDA device.",
@@ -157,7 +160,7 @@ class DaskExecutor:
 
     def __init__(self, job: Job, client: Any) -> None:
         self._job = job
-        self._client = client
+        self._client, self._watch = client, Watch(client)
         with cluster_errors(client):
             assigned = _assignments(job, client)
             # Whoever asks a worker that is gone waits until that is given up.
@@ -185,10 +188,11 @@ class DaskExecutor:
         self._epochs, self._nodes, self._peak = count(), job.plan.stats.nodes, 0
         self._held: list[Any] = []
         self._ahead: deque[Any] = deque()
-        self._seen: dict[str, tuple[Any, float]] = {}
         try:
             with self._errors():
-                (shared_job,) = client.scatter([job], broadcast=True, hash=False)
+                (shared_job,) = self._watch.during(
+                    lambda: client.scatter([job], workers=self._names, broadcast=True, hash=False)
+                )
                 self._held.append(shared_job)
                 for rank, address in enumerate(self._addresses):
                     actor = client.submit(
@@ -292,7 +296,8 @@ class DaskExecutor:
         self._wait_until_done(made)
         with self._errors():
             # Not through the scheduler, if this process reaches the workers.
-            parts, peaks = zip(*self._client.gather(made, direct=True), strict=True)
+            found = self._watch.during(partial(self._client.gather, made, direct=True), self._names)
+        parts, peaks = zip(*found, strict=True)
         self._peak = max(peaks)
         return np.concatenate(parts)
 
@@ -314,7 +319,8 @@ class DaskExecutor:
         with suppress(LostError, DoesNotFitError), self._errors():
             left = sorted(set(self._names) & set(check_workers(self._client, ())))
             if left:
-                self._client.run(close_workers, self._job.token, workers=left, on_error="ignore")
+                ask = partial(self._client.run, close_workers, self._job.token, on_error="ignore")
+                self._watch.during(partial(ask, workers=left), left)
         # Cancelling would ask the scheduler for tasks, dependents of these, that this client does not hold.
         for future in (*reversed(self._ahead), *reversed(self._held)):
             future.release()
@@ -342,8 +348,7 @@ class DaskExecutor:
         """Results of all calls, or the first failure of one; now and then does something else meanwhile."""
         with self._errors():
             while (results := self._client.sync(_results, calls)) is None:
-                check_workers(self._client, self._names)
-                self._check_silence()
+                self._watch.check(self._names)
                 meanwhile()
             return list(results)
 
@@ -355,26 +360,9 @@ class DaskExecutor:
                 try:
                     wait(futures, timeout=CHECK_INTERVAL)
                 except TimeoutError:
-                    check_workers(self._client, self._names)
-                    self._check_silence()
+                    self._watch.check(self._names)
                 else:
                     return
-
-    def _check_silence(self) -> None:
-        """Raise LostError for a worker that is silent; the scheduler gives it no work any more."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        now = time.monotonic()
-        for name in self._names:
-            seen = workers.get(name, {}).get("last_seen")
-            last, since = self._seen.get(name, (None, now))
-            if seen != last:
-                self._seen[name] = seen, now
-            elif now - since > SILENT_TIMEOUT:
-                scheduler = self._client.scheduler
-                self._client.sync(scheduler.unregister, address=name, stimulus_id=f"{self._job.token}-silent")
-                raise LostError(
-                    f"worker {name} has not been heard of for {SILENT_TIMEOUT:.0f} s.", RANK_AGAIN
-                )
 
     def _errors(self) -> AbstractContextManager[None]:
         return cluster_errors(self._client, self._names)
@@ -425,7 +413,8 @@ def remove_all_copies(client: Any, name: str) -> None:
     """Remove what workers have kept of a run that has ended."""
     with suppress(LostError, DoesNotFitError), cluster_errors(client):
         left = sorted(check_workers(client, ()))
-        client.run(remove_copies, name, workers=left, on_error="ignore")
+        ask = partial(client.run, remove_copies, name, workers=left, on_error="ignore")
+        Watch(client).during(ask, left)
 
 
 def rank_on_worker(

@@ -7,17 +7,19 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import resource_tracker
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from oocpr import version
 from oocpr.errors import DoesNotFitError, LostError, OocprError, SetupError, UsageError
 from oocpr.system import usable_cores
 from oocpr.units import format_bytes
+
+Answer = TypeVar("Answer")
 
 ANSWER_TIMEOUT = 10
 """Seconds in which a scheduler has to answer."""
@@ -36,6 +38,10 @@ RETURN_TIMEOUT = 20.0
 
 CHECK_INTERVAL = 2.0
 """Seconds after which who waits for a call asks whether its worker still lives."""
+
+SILENT_TIMEOUT = 60.0
+"""Seconds after which a worker that has not told the scheduler that it lives is taken for lost: a process
+that is stopped keeps its connections, so nobody else notices."""
 
 OVER_MEMORY = "worker-restart-memory"
 """Topic under which Dask's nannies say whom they ended for its memory."""
@@ -147,10 +153,14 @@ def _close(opened: Any) -> None:
     """Close a client or a cluster in the time that it has; its faults were raised before."""
     # A client that looks for its scheduler would go on with that.
     seconds = 1 if opened.status == "connecting" else CLOSE_TIMEOUT
+    # A cluster that is closed does not know them any more, and those that are stopped stay.
+    processes = [
+        getattr(getattr(nanny, "process", None), "process", None)
+        for nanny in getattr(opened, "workers", {}).values()
+    ]
     with suppress(OSError, RuntimeError, CancelledError, ValueError, AssertionError):
         opened.close(timeout=seconds)
-    for nanny in getattr(opened, "workers", {}).values():
-        process = getattr(getattr(nanny, "process", None), "process", None)
+    for process in processes:
         if process is not None and process.is_alive():
             with suppress(OSError):
                 os.kill(process.pid, signal.SIGKILL)
@@ -220,6 +230,48 @@ def check_workers(client: Any, workers: Iterable[str], remedy: str = RANK_AGAIN)
     raise LostError(f"worker {gone[0]} was lost, and what it kept with it.", remedy)
 
 
+class Watch:
+    """Looks after the workers that somebody waits for; raises as `check_workers`, also for silent ones."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._seen: dict[str, tuple[Any, float]] = {}
+
+    def check(self, workers: Iterable[str], remedy: str = RANK_AGAIN) -> None:
+        """Raise LostError for a worker that is gone, or silent: the scheduler gives it no work any more."""
+        client = self._client
+        check_workers(client, workers, remedy)
+        known = client.scheduler_info(n_workers=-1)["workers"]
+        now = time.monotonic()
+        for name in workers:
+            seen = known.get(name, {}).get("last_seen")
+            last, since = self._seen.get(name, (None, now))
+            if seen != last:
+                self._seen[name] = seen, now
+            elif now - since > SILENT_TIMEOUT:
+                client.sync(client.scheduler.unregister, address=name, stimulus_id="oocpr-silent")
+                raise LostError(f"worker {name} has not been heard of for {SILENT_TIMEOUT:.0f} s.", remedy)
+
+    def during(
+        self, call: Callable[[], Answer], workers: Iterable[str] | None = None, remedy: str = RANK_AGAIN
+    ) -> Answer:
+        """Do what has to have an answer of workers, by default of all; Dask would wait for it for ever."""
+        names = sorted(check_workers(self._client, (), remedy)) if workers is None else list(workers)
+        future: Future[Answer] = Future()
+
+        def answer() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - raised below
+                future.set_exception(error)
+
+        # Nobody waits for it at the end of the process.
+        threading.Thread(target=answer, name="oocpr-client", daemon=True).start()
+        while not wait([future], CHECK_INTERVAL).done:
+            self.check(names, remedy)
+        return future.result()
+
+
 def worker_limits(client: Any) -> list[int]:
     """Memory limits in bytes of those workers of a client that have one."""
     with cluster_errors(client):
@@ -247,7 +299,8 @@ def wait_for_workers(client: Any, count: int) -> None:
 def check_versions(client: Any, remedy: str = RANK_AGAIN) -> None:
     """Raise SetupError if a worker has another version of this package, or none; LostError if one is lost."""
     with cluster_errors(client, remedy=remedy):
-        for worker, answer in client.run(own_version, on_error="return").items():
+        answers = Watch(client).during(lambda: client.run(own_version, on_error="return"), remedy=remedy)
+        for worker, answer in answers.items():
             if isinstance(answer, OSError):
                 check_workers(client, [worker], remedy)
             if answer != own_version():
