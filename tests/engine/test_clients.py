@@ -139,3 +139,26 @@ def test_what_is_said_to_be_installed_is_in_the_extras():
     for extra, packages in EXTRAS.items():
         wanted = " ".join(project["optional-dependencies"][extra])
         assert all(package in wanted for package in packages.split())
+
+
+@pytest.mark.long
+def test_a_worker_that_is_stopped_while_it_starts_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("oocpr.engine.executors.dask_client.START_TIMEOUT", 3)
+    others = set(psutil.Process().children())
+    stopped = threading.Event()
+
+    def stop() -> None:
+        while not stopped.is_set():
+            for child in set(psutil.Process().children()) - others:
+                if "spawn_main" in " ".join(child.cmdline()):
+                    child.suspend()
+                    stopped.set()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        with pytest.raises(LostError, match="ended while it was started"), open_client(None, 1):
+            pytest.fail("no worker started")
+    finally:
+        stopped.set()
+        thread.join()

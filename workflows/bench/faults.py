@@ -34,6 +34,9 @@ from machine import describe
 DOCUMENTED = {2, 3, 4, 5, 6, 7, 8, 130}
 """Exit codes of a command, but for that of a defect."""
 
+THEIRS = {"stderr", "dask-scratch-space"}
+"""What this program and Dask's own leave in the folder for temporary files."""
+
 MARK = "OOCPR_FAULTS"
 """Environment variable of all processes of a run, by which those that are left are found."""
 
@@ -172,21 +175,22 @@ def one(number: int, store: Path, usual: float, whole: bytes, patience: float) -
     try:
         begun = time.monotonic()
         arguments = command_of(copy, folder, cluster)
-        command = subprocess.Popen(
-            arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+        # No pipe: a process that is left would keep it open.
+        with (temporary / "stderr").open("wb") as said:
+            command = subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=said)
         with suppress(subprocess.TimeoutExpired):
             command.wait(after)
         told["struck"] = command.poll() is None and strike(fault, mark, command, cluster, copy)
         try:
-            _, error = command.communicate(timeout=patience)
+            command.wait(patience)
         except subprocess.TimeoutExpired:
             command.kill()
-            command.communicate()
+            for process in processes(mark):
+                process.kill()
             return {**told, "outcome": "hung"}
         told |= {"code": command.returncode, "seconds": round(time.monotonic() - begun, 1)}
         if command.returncode:
-            told["said"] = error.decode(errors="replace").strip().splitlines()[-2:]
+            told["said"] = (temporary / "stderr").read_text(errors="replace").strip().splitlines()[-2:]
         if command.returncode == 0:
             told["outcome"] = "right" if ranks_of(folder) == whole else "wrong"
         elif command.returncode not in DOCUMENTED and fault != "kill the command":
@@ -211,8 +215,7 @@ def one(number: int, store: Path, usual: float, whole: bytes, patience: float) -
         if path.name not in ("ranks.parquet", "tmp", "store.zarr", "scheduler.json", "worker-0", "worker-1")
     )  # fmt: skip
     if fault != "kill the command":
-        # What Dask's own programs leave is theirs.
-        strange += [path.name for path in temporary.iterdir() if path.name != "dask-scratch-space"]
+        strange += [path.name for path in temporary.iterdir() if path.name not in THEIRS]
     for process in left:
         process.kill()
     if left or strange:

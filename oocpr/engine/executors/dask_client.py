@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing import resource_tracker
+from multiprocessing import active_children, resource_tracker
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
@@ -110,7 +110,7 @@ def _own_client(workers: int) -> Iterator[Any]:
                 TemporaryDirectory(prefix="oocpr-workers-", ignore_cleanup_errors=True)
             )
             stack.enter_context(dask.config.set({"temporary-directory": folder}))
-            with _uninterrupted(), _start_errors():
+            with _uninterrupted(), _start_errors(), _in_time():
                 cluster = LocalCluster(
                     n_workers=workers,
                     threads_per_worker=cores,
@@ -127,6 +127,24 @@ def _own_client(workers: int) -> Iterator[Any]:
             del os.environ["PYTHONSAFEPATH"]
         else:
             os.environ["PYTHONSAFEPATH"] = before
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Kill the processes begun meanwhile if that takes longer than START_TIMEOUT, as when one is stopped."""
+    before = set(active_children())
+
+    def kill() -> None:
+        for process in set(active_children()) - before:
+            process.kill()
+
+    timer = threading.Timer(START_TIMEOUT, kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager
