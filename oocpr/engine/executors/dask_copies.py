@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oocpr.engine.executors.dask_client import RANK_AGAIN
 from oocpr.errors import LostError
 from oocpr.store.checkpoint import stripe_folder
 
@@ -48,7 +49,7 @@ class WorkerCopies:
                 # Also what a connection to a worker that is gone ends with.
                 continue
             return
-        raise LostError(f"no worker that is left has stripe {stripe} after pass {number}.", "Start again.")
+        raise LostError(f"no worker that is left has stripe {stripe} after pass {number}.", RANK_AGAIN)
 
     async def _fetch_from(self, rpc: Any, place: str) -> None:
         ask = getattr(rpc, _HANDLER)
