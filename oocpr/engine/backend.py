@@ -265,6 +265,9 @@ class Streams(Protocol):
     def preparing_seconds(self) -> float | None:
         """Seconds in which it laid tiles out for its product; None if it takes them as they are."""
 
+    def clear(self) -> None:
+        """Free what was made for one run, so that another one has all the memory."""
+
     def close(self) -> None:
         """Free all of it; nothing is computed any more."""
 

@@ -98,21 +98,27 @@ class CudaBackend:
         # Blocks of edges, segments that are not empty, all segments, and rows of the largest group.
         self._largest = [0, 0, 0, 0]
         self._products: dict[tuple[Gather, bool], SpMV] = {}
+        self._thresholds = thresholds
         try:
-            with device:
-                self._sums = SegmentSums.allocate(device, 1, 1, paired=pairs)
-                self._local = LocalWorkspace(device, 1)
-                self._faults = device.xp.zeros(1, np.uint32)
-                self._decoded: DecodedSpMV | None = None
-                if kernel != BALANCED:
-                    from oocpr.engine.cuda.baselines import DecodedSpMV
-
-                    stay = self._layouts_stay
-                    self._decoded = DecodedSpMV(device, kernel, thresholds, layouts_stay=stay)
+            self._make_workspaces()
         except BaseException:
             # Nobody has this backend, so nobody can close it.
             self.close()
             raise
+
+    def _make_workspaces(self) -> None:
+        """Make those of a run that has no group yet."""
+        device = self._device
+        with device:
+            self._sums = SegmentSums.allocate(device, 1, 1, paired=self._pairs)
+            self._local = LocalWorkspace(device, 1)
+            self._faults = device.xp.zeros(1, np.uint32)
+            self._decoded: DecodedSpMV | None = None
+            if self._kernel != BALANCED:
+                from oocpr.engine.cuda.baselines import DecodedSpMV
+
+                stay = self._layouts_stay
+                self._decoded = DecodedSpMV(device, self._kernel, self._thresholds, layouts_stay=stay)
 
     def allocate(
         self,
@@ -124,7 +130,7 @@ class CudaBackend:
         """See Backend."""
         with self._device, self._lock:
             if self._limited:
-                # What is held back of earlier rows and tiles would be cut up, and lost to what is larger.
+                # As in `clear`.
                 self._device.limit(None)
             state = RowState(
                 self._device, spec, degree, teleport, start,
@@ -180,18 +186,29 @@ class CudaBackend:
         with self._device, self._lock:
             return None if self._decoded is None else self._decoded.preparing_seconds
 
+    def clear(self) -> None:
+        """See Streams."""
+        self._free()
+        # What is held back of it would be cut up, and lost to what is larger.
+        self._device.limit(None)
+        self._make_workspaces()
+
     def close(self) -> None:
         """See Streams; what was made here is freed whoever has it, as the error of a run that failed may."""
+        self._free()
+        if self._limited:
+            self._limited = False
+            self._device.limit(self._limit_before)
+
+    def _free(self) -> None:
         while self._opened:
             made = self._opened.pop()()
             if made is not None:
                 made.close()
         self._counted.clear()
+        self._largest = [0, 0, 0, 0]
         for room in ("_sums", "_local", "_faults", "_decoded"):
             vars(self).pop(room, None)
-        if self._limited:
-            self._limited = False
-            self._device.limit(self._limit_before)
 
     def join_group(self, unique_id: Any, rank: int, size: int) -> Communicator:
         """Take a place among devices of other processes; returns once all have come."""

@@ -96,6 +96,12 @@ class LocalBackends:
         """Work for one backend in its thread."""
         return self._threads[index].submit(work).result() if self.several else work()
 
+    def clear(self) -> None:
+        """Let another run have the memory of devices; nobody uses what was made there any more."""
+        for backend in self.backends:
+            if isinstance(backend, Streams):
+                backend.clear()
+
     @property
     def allocated_bytes(self) -> int:
         """Most bytes that were taken of a device with a memory of its own; 0 without one."""

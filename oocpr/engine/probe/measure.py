@@ -126,6 +126,7 @@ def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
             measuring.begin(STREAMED)
             # One after the other has the memory.
             run = None
+            backends.clear()
             run = SampleRun(job, store, backends, streamed, measuring)
             streamed_times = run.measure()
             if plan.devices:
