@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import stat
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import zarr
-from crc32c import crc32c
 from numcodecs.zstd import decompress
 from numpy.typing import NDArray
 from zarr.abc.store import RangeByteRequest, Store
@@ -25,6 +25,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
 from oocpr.errors import DamagedError, OocprError
+from oocpr.store.checked_files import SUPPORTED, read_files
 from oocpr.store.codec.zarr_codecs import register_codecs
 from oocpr.store.format import CHECKSUM_KEY, CRC_BYTES, metadata_checksum
 from oocpr.system import MAX_THREADS, remote_error, server_options, usable_cores
@@ -32,6 +33,7 @@ from oocpr.system import MAX_THREADS, remote_error, server_options, usable_cores
 register_codecs()
 
 _MAX_DOCUMENT = 1 << 24  # bytes of a document of metadata
+_CHUNKS_AT_ONCE = 4  # that a thread reads, each with a megabyte or so of memory
 
 
 class PinnedFolder(LocalStore):
@@ -183,40 +185,66 @@ class StoredArray:
             raise self.damaged(f"{self.name} has {self.size} entries, {lo} to {hi} were asked for")
         if lo == hi:
             return np.empty(0, self.array.dtype)
-        for k in range(lo // self.chunk, -(-hi // self.chunk)):
-            # To Zarr a missing chunk is full of zeros; a graph store has every chunk.
-            if not check_file(self.store, self.key(k), self._max_bytes, self.origin):
-                raise self.damaged(f"{self.key(k)} is missing")
         with self._guarded(lo, hi):
             if self._plain and hi - lo > self.chunk:
                 return self._read_side_by_side(lo, hi)
+            for k in range(lo // self.chunk, -(-hi // self.chunk)):
+                self._check_chunk(k)
             return np.asarray(self.array[lo:hi])
+
+    def _check_chunk(self, chunk: int) -> None:
+        # To Zarr a missing chunk is full of zeros; a graph store has every chunk.
+        if not check_file(self.store, self.key(chunk), self._max_bytes, self.origin):
+            raise self.damaged(f"{self.key(chunk)} is missing")
 
     @property
     def _plain(self) -> bool:
         """Whether the array is made as by `create_array` without a serializer, in a folder."""
-        return isinstance(self.store, LocalStore) and self.codecs == ["bytes", "zstd", "crc32c"]
+        codecs = ["bytes", "zstd", "crc32c"]
+        return SUPPORTED and isinstance(self.store, LocalStore) and self.codecs == codecs
 
     def _read_side_by_side(self, lo: int, hi: int) -> NDArray[np.generic]:
-        """Read chunks in as many threads as there are processors: Zarr takes one for what it does itself."""
-        out = np.empty(hi - lo, self.array.dtype)
-        root = self.store.root  # type: ignore[attr-defined]
+        """Read chunks in as many threads as there are processors: Zarr takes one for what it does itself.
 
-        def read(chunk: int) -> None:
-            data = (root / self.key(chunk)).read_bytes()
-            stored = data[-CRC_BYTES:]
-            coded = memoryview(data)[:-CRC_BYTES]
-            if crc32c(coded).to_bytes(CRC_BYTES, "little") != stored:
-                raise ValueError(f"{self.key(chunk)} has another checksum than was written")
-            values = np.frombuffer(decompress(coded), self.array.dtype)
-            if values.size != self.chunk:
-                raise ValueError(f"{self.key(chunk)} has {values.size} entries")
+        A thread reads a few at once and decompresses them to where they belong. Whenever it calls the system
+        by itself, or takes memory, it waits for the others, and for those that read tiles meanwhile.
+        """
+        out = np.empty(hi - lo, self.array.dtype)
+        root, most = str(self.store.root), self._max_bytes + CRC_BYTES + 8 & ~7  # type: ignore[attr-defined]
+        begins = np.arange(_CHUNKS_AT_ONCE) * most
+        limits, own = np.full(_CHUNKS_AT_ONCE, self._max_bytes), threading.local()
+
+        def read(first: int, last: int) -> None:
+            if not hasattr(own, "room"):
+                own.room = np.empty(_CHUNKS_AT_ONCE * most, np.uint8)
+            chunks = range(first, last)
+            paths = [f"{root}/{self.key(chunk)}" for chunk in chunks]
+            sizes, _ = read_files(paths, own.room, begins[: len(chunks)], limits[: len(chunks)])
+            for chunk, at, size in zip(chunks, begins.tolist(), sizes.tolist(), strict=False):
+                decode(chunk, memoryview(own.room)[at : at + size])
+            for chunk in chunks[sizes.size :]:
+                # What is wrong with a file is found as it is read alone.
+                self._check_chunk(chunk)
+                begin, end = max(lo, chunk * self.chunk), min(hi, (chunk + 1) * self.chunk)
+                out[begin - lo : end - lo] = self.array[begin:end]
+
+        def decode(chunk: int, coded: memoryview) -> None:
+            size = decompressed_size(coded)
+            if size != self.chunk * out.itemsize:
+                raise ValueError(f"{self.key(chunk)} has {size} bytes")
             begin = chunk * self.chunk
             first, last = max(lo, begin), min(hi, begin + self.chunk)
-            out[first - lo : last - lo] = values[first - begin : last - begin]
+            if last - first == self.chunk:
+                decompress(coded, out[first - lo : last - lo])
+            else:
+                values = np.frombuffer(decompress(coded), out.dtype)
+                out[first - lo : last - lo] = values[first - begin : last - begin]
 
+        chunks = range(lo // self.chunk, -(-hi // self.chunk))
+        firsts = chunks[::_CHUNKS_AT_ONCE]
         with ThreadPoolExecutor(min(MAX_THREADS, usable_cores())) as pool:
-            deque(pool.map(read, range(lo // self.chunk, -(-hi // self.chunk))), maxlen=0)
+            lasts = (min(first + _CHUNKS_AT_ONCE, chunks.stop) for first in firsts)
+            deque(pool.map(read, firsts, lasts), maxlen=0)
         return out
 
     def spans(self, entries: NDArray[np.integer[Any]]) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
@@ -243,6 +271,24 @@ class StoredArray:
         except Exception as error:
             # Zarr and its codecs raise many kinds for metadata and bytes that are none of theirs.
             raise self.damaged(f"{self.name}, entries {lo} to {hi}: {error}") from error
+
+
+def decompressed_size(frame: memoryview) -> int | None:
+    """Bytes of what a Zstandard frame holds (RFC 8878, 3.1.1.1), None if it does not say.
+
+    Examples
+    --------
+    >>> from numcodecs.zstd import compress
+    >>> [decompressed_size(memoryview(compress(bytes(size)))) for size in (1, 300, 2**17)]
+    [1, 300, 131072]
+    """
+    about = frame[4] if len(frame) > 4 else 0
+    whole = about >> 5 & 1  # whether there is no window descriptor
+    begin = 6 - whole + (0, 1, 2, 4)[about & 3]
+    count = (whole, 2, 4, 8)[about >> 6]
+    if not count or len(frame) < begin + count:
+        return None
+    return int.from_bytes(frame[begin : begin + count], "little") + (256 if count == 2 else 0)
 
 
 def create_array(

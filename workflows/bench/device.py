@@ -18,6 +18,7 @@ PROGRAMS = {
     "store": ("device_store", "a graph of these written as a store"),
     "start": ("device_start", "whole runs of stored graphs in new processes, by parts, beside rates alone"),
     "budgets": ("device_budgets", "a stored graph within less and less of a device's memory"),
+    "workers": ("device_workers", "a stored graph by a Dask worker for each device, beside one process"),
     "tune": ("device_tune", "the best launch constants of the products"),
 }
 

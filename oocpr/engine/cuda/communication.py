@@ -7,6 +7,7 @@ once all have pushed, and who ends a run aborts the group.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -185,7 +186,8 @@ class NcclTransport:
 
     def abort(self) -> None:
         """Let nobody wait for the others any more; from any thread."""
-        self._members.abort()
+        # It takes half a second, also of members that nobody waits for.
+        threading.Thread(target=self._members.abort).start()
 
 
 def _nccl() -> Any:

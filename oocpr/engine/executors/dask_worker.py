@@ -274,7 +274,8 @@ class StripeWorker:
         return self._thread.submit(self._finish, state).result()
 
     def _finish(self, state: State) -> NDArray[np.float64]:
-        return np.concatenate(list(self._group.finish(state)))
+        parts = list(self._group.finish(state))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     async def unique_id(self) -> Any:
         """What devices of several processes can meet by; None if they cannot."""

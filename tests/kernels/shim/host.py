@@ -319,6 +319,10 @@ class HostDevice:
         """See Device."""
         return np.array(download(array))
 
+    def put(self, array: Any, values: Any) -> None:
+        """See Device."""
+        array[...] = values
+
     def can_read(self, values: Any) -> bool:
         """See Device; one without links gets copies of all, its own too."""
         return self._linked and isinstance(values, np.ndarray)
