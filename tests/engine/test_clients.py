@@ -9,15 +9,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import numpy as np
 import psutil
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Security
 
 import oocpr
 from oocpr.engine.executors import dask_client
-from oocpr.engine.executors.dask_client import open_client
-from oocpr.errors import EXTRAS, DoesNotFitError, LostError, SetupError
+from oocpr.engine.executors.dask_client import cluster_errors, open_client
+from oocpr.errors import EXTRAS, DoesNotFitError, LostError, SetupError, UsageError
 
 from .digraphs import random_digraph
 from .running import rank, rank_whole
@@ -59,6 +60,41 @@ def test_a_worker_without_the_package_is_a_wrong_setup(stored, client):
             oocpr.import_graph((np.array([0, 1]), np.array([1, 0])), "never.zarr", client=client)
     finally:
         client.run(show)
+
+
+def test_a_worker_that_the_scheduler_does_not_know_any_more_is_lost(client):
+    with pytest.raises(LostError, match=r"tcp://127\.0\.0\.1:9"), cluster_errors(client):
+        client.scatter([1], workers=["tcp://127.0.0.1:9"], hash=False)
+    with pytest.raises(KeyError, match="else"), cluster_errors(client):
+        raise KeyError("something else")
+
+
+@pytest.mark.long
+def test_a_cluster_with_certificates_takes_a_client_with_those_of_its_configuration(stored, tmp_path):
+    store, certificates = stored(GRAPH, 700), Security.temporary()
+    expected = rank_whole(store)
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", security=certificates
+        ) as cluster,
+        dask.config.set({"distributed.comm.require-encryption": False}),
+    ):
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        with pytest.raises(UsageError, match="No Dask scheduler answers"), open_client(address, None):
+            pass
+        for name in ("tls_ca_file", "tls_client_cert", "tls_client_key"):
+            (tmp_path / name).write_text(getattr(certificates, name))
+        names = {
+            "distributed.comm.tls.ca-file": "tls_ca_file",
+            "distributed.comm.tls.client.cert": "tls_client_cert",
+            "distributed.comm.tls.client.key": "tls_client_key",
+        }
+        files = {key: str(tmp_path / name) for key, name in names.items()}
+        with dask.config.set(files), open_client(address, None) as client:
+            assert client.security.tls_ca_file == files["distributed.comm.tls.ca-file"]
+            found = rank_whole(store, client=client)
+    np.testing.assert_allclose(found.ranks, expected.ranks, rtol=0, atol=1e-9)
 
 
 def test_memory_limits_of_workers_count(client, tmp_path, monkeypatch):

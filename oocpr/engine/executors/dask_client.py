@@ -70,11 +70,11 @@ def open_client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
             return
         try:
             client = Client(scheduler, timeout=ANSWER_TIMEOUT)
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"No Dask scheduler answers at {scheduler}: {error}.",
-                "Give its address, such as tcp://HOST:8786.",
-            ) from error
+        except (OSError, ValueError, TypeError) as error:
+            remedy = "Give its address, such as tcp://HOST:8786."
+            if str(scheduler).startswith("tls://"):
+                remedy = "Name the certificates of this client in Dask's configuration, distributed.comm.tls."
+            raise UsageError(f"No Dask scheduler answers at {scheduler}: {error}.", remedy) from error
         with ExitStack() as stack:
             stack.callback(_close, client)
             yield client
@@ -203,7 +203,9 @@ def cluster_errors(client: Any, workers: Iterable[str] = (), remedy: str = RANK_
             f"a Dask worker lacks a package: {error}.",
             f"Install oocpr {version.__version__} with what it needs on all workers.",
         ) from error
-    except (KilledWorker, CancelledError, OSError, RuntimeError) as error:
+    except (KilledWorker, CancelledError, OSError, RuntimeError, KeyError) as error:
+        # The scheduler's word for a worker that has just gone is its address, as a key that it does not know.
+        unknown = isinstance(error, KeyError) and "://" in str(error)
         if isinstance(error, KilledWorker):
             workers = [error.last_worker.address]
         # Dask has no class of its own for a lost actor, and calls end before the scheduler knows why.
@@ -213,7 +215,7 @@ def cluster_errors(client: Any, workers: Iterable[str] = (), remedy: str = RANK_
             if time.monotonic() > until:
                 break
             time.sleep(0.05)
-        if isinstance(error, KilledWorker | CancelledError | ConnectionError | TimeoutError):
+        if unknown or isinstance(error, KilledWorker | CancelledError | ConnectionError | TimeoutError):
             raise LostError(f"Dask workers were lost: {' '.join(str(error).split())}", remedy) from error
         raise
 
