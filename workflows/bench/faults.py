@@ -302,6 +302,10 @@ def one(number: int, store: Path, usual: float, whole: bytes, patience: float) -
             told["outcome"] = "undocumented exit code"
     finally:
         if cluster is not None:
+            for process in processes(mark):
+                # One that is stopped does not end with its nanny.
+                with suppress(psutil.Error):
+                    process.send_signal(signal.SIGCONT)
             cluster.close()
         if server is not None:
             server.close()
