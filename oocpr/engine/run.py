@@ -160,6 +160,9 @@ def _solve_kept(
             return _solve_from(job, store, client, resumed, kept, begun, progress)
         except StoppedError:
             raise
+        except _HasGrownError:
+            assert kept is not None, "it was kept"
+            _LOG.info("the run goes on after pass %d with all workers that there are now", kept.number)
         except OocprError as error:
             if kept is None:
                 raise
@@ -255,6 +258,7 @@ def _iterate(
     if resumed is None:
         resumed = Resumed(first_state(job, store.nodes), [])
     state, history = resumed
+    movable = True  # whether other workers can have what is kept of the run
 
     def note(record: PassRecord) -> None:
         history.append(record)
@@ -264,16 +268,25 @@ def _iterate(
         progress("ranking", record.number, total, "passes", _note(record, job.plan.stats.edges))
 
     def ending() -> bool:
-        return kept is not None and kept.due(history[-1].seconds if history else 0.0)
+        seconds = history[-1].seconds if history else 0.0
+        return kept is not None and (kept.due(seconds) or (movable and executor.has_grown()))
 
     while not is_over(settings, state):
         state = executor.run_passes(state, note, ending)
         if kept is not None and not is_over(settings, state):
             kept.between_passes(job, store, executor, state, history)
+            if executor.has_grown():
+                movable = kept.number == state.number
+                if movable:
+                    raise _HasGrownError
     if kept is not None and not settings.satisfied(state.residuals[-1]):
         kept.keep(job, store, executor, state, history)
         kept.unfinished = True
     return state, history
+
+
+class _HasGrownError(Exception):
+    """There are more workers than the run has."""
 
 
 def _note(record: PassRecord, edges: int) -> str:

@@ -141,6 +141,41 @@ def test_a_run_is_a_graph_of_epochs(stored, client, monkeypatch):
     assert events[-1]["bound"] == run.error_bound
 
 
+@pytest.mark.long
+def test_workers_that_come_get_stripes_of_a_run(stored, client, monkeypatch):
+    monkeypatch.setattr(engine_cluster, "CHECK_INTERVAL", 0.01)
+    monkeypatch.setattr(engine_cluster, "EPOCH_SECONDS", 0)
+    store = stored(GRAPH, 700)
+    alone = rank(store, stripes=STRIPES)
+    scaled(client, 1)
+    begun: list[int] = []
+
+    def come(stage: str, done: int, *rest: Any) -> None:
+        begun.append(done)
+        if done == 4:
+            scaled(client, 3)
+
+    # Tasks that sweep all stripes, before they are divided.
+    sweeps: list[str] = []
+
+    class Recorder(SchedulerPlugin):
+        def transition(self, key: Any, _: str, finish: str, *__: Any, **___: Any) -> None:
+            if isinstance(key, tuple) and finish == "processing" and key[0].startswith("sweep"):
+                sweeps.append(key[0].rpartition("-")[0])
+
+    client.cluster.scheduler.add_plugin(Recorder(), name="recorder")
+    try:
+        run = rank(store, stripes=STRIPES, client=client, progress=come)
+    finally:
+        client.cluster.scheduler.remove_plugin("recorder")
+    # No pass is done twice.
+    assert begun == list(range(1, run.passes + 1))
+    assert sweeps[0] == "sweep-0-3"
+    assert set(sweeps[-3:]) == {"sweep-0-1", "sweep-2", "sweep-3"}
+    assert np.array_equal(run.ranks, alone.ranks)
+    assert [x.residual for x in run.history] == [x.residual for x in alone.history]
+
+
 def test_two_workers_and_one_stripe(stored, client):
     store = stored(GRAPH, 700)
     run = rank(store, stripes=1, client=scaled(client, 2))

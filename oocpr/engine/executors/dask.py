@@ -286,6 +286,11 @@ class DaskExecutor:
         owners = [names.index(name) for name in names for _ in of[name]]
         return tuple((names[owner], names[(owner + 1) % len(names)]) for owner in owners)
 
+    def has_grown(self) -> bool:
+        """See Executor; a run on devices is planned for those that it has."""
+        could = min(len(self._job.plan.stripes), self._watch.living)
+        return not _on_devices(self._job) and len(self._names) < could
+
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
         with self._errors():

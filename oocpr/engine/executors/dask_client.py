@@ -256,11 +256,13 @@ class Watch:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._seen: dict[str, tuple[Any, float]] = {}
+        self.living = 0
+        """Workers that there were at the last check."""
 
     def check(self, workers: Iterable[str], remedy: str = RANK_AGAIN) -> None:
         """Raise LostError for a worker that is gone, or silent: the scheduler gives it no work any more."""
         client = self._client
-        check_workers(client, workers, remedy)
+        self.living = len(check_workers(client, workers, remedy))
         known = client.scheduler_info(n_workers=-1)["workers"]
         now = time.monotonic()
         for name in workers:

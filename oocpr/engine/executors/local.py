@@ -48,6 +48,9 @@ class Executor(Protocol):
         Returns the workers that have each stripe, if that is in folders of theirs.
         """
 
+    def has_grown(self) -> bool:
+        """Whether workers have come that could have stripes of others."""
+
     def finish(self, state: State) -> NDArray[np.float64]:
         """Sum of p and r of all nodes; float64, shape (nodes,)."""
 
@@ -235,6 +238,10 @@ class LocalExecutor:
         """See Executor."""
         self._backends.each(lambda index: self.groups[index].save(number))
         return ()
+
+    def has_grown(self) -> bool:
+        """See Executor."""
+        return False
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
