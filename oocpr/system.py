@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from traceback import clear_frames
 from typing import Any, TypeVar
 
-from oocpr.errors import LostError, SetupError
+from oocpr.errors import LostError, OocprError, SetupError
 
 _LIMIT_FILES = {"cgroup2": ("memory.max", "memory.high"), "cgroup": ("memory.limit_in_bytes",)}
 """Files with a group's limits, by the type of the file system. Past memory.high, a group crawls."""
@@ -164,8 +164,24 @@ def _around(path: str, root: str, point: str) -> list[PurePosixPath]:
     return [folder, *(parent for parent in folder.parents if parent.is_relative_to(top))]
 
 
-def remote_error(url: str, error: BaseException) -> LostError | SetupError | None:
-    """Translate an error of aiohttp, botocore, fsspec or Python that reading a URL raised; None if unknown.
+@contextmanager
+def server_errors(url: str, done: str = "read") -> Iterator[None]:
+    """Raise LostError and SetupError for what a server, or the way to it, does wrong; others as they are."""
+    try:
+        yield
+    except OocprError:
+        raise
+    except Exception as error:
+        known = remote_error(url, error, done)
+        if known is None:
+            raise
+        raise known from error
+
+
+def remote_error(url: str, error: BaseException, done: str = "read") -> LostError | SetupError | None:
+    """Translate an error of aiohttp, botocore, fsspec or Python that a URL to be read, or `done`, raised.
+
+    None for an error of another kind.
 
     >>> remote_error("http://host/g.txt", ConnectionResetError("reset")).exit_code
     7
@@ -175,14 +191,14 @@ def remote_error(url: str, error: BaseException) -> LostError | SetupError | Non
     names = {kind.__name__ for kind in type(error).__mro__}
     status = getattr(error, "status", 0)
     why = f"its server said nothing for {SERVER_TIMEOUT} s" if "TimeoutError" in names else str(error)
-    cause = f"{url} cannot be read: {' '.join(why.split()) or type(error).__name__}."
+    cause = f"{url} cannot be {done}: {' '.join(why.split()) or type(error).__name__}."
     if names & _DENIED or status in (401, 403):
-        return SetupError(cause, "Give credentials that may read it.")
+        return SetupError(cause, "Give credentials with which it can be.")
     if names & _LOST or (isinstance(status, int) and status >= 500):
         return LostError(cause, "Run it again once its server answers; check the address if it never did.")
     # fsspec says of servers without an answer that they have no such file.
     behind = error.__cause__ or error.__context__
-    return None if behind is None else remote_error(url, behind)
+    return None if behind is None else remote_error(url, behind, done)
 
 
 def server_options(url: str) -> dict[str, Any]:

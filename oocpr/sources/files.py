@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from oocpr.errors import InputError, OocprError, SetupError, UsageError, install_remedy, masked
-from oocpr.system import remote_error, server_options
+from oocpr.system import server_errors, server_options
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -322,13 +322,11 @@ def _file_system(url: str) -> tuple[Any, str]:
 def _errors_naming(url: str) -> Iterator[None]:
     """Turn errors of a file system, which are of its own library, into ours, which name the file."""
     try:
-        yield
+        with server_errors(url):
+            yield
     except (ImportError, OocprError):
         raise
     except Exception as error:
-        lost = remote_error(url, error)
-        if lost is not None:
-            raise lost from error
         cause = str(error) or type(error).__name__
         raise InputError(
             f"{url} cannot be opened: {' '.join(cause.split())}.", "Check the address and your access."

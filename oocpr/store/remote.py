@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from oocpr.errors import OocprError, SetupError, UsageError, masked
-from oocpr.system import remote_error, server_options
+from oocpr.system import server_errors, server_options
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
@@ -65,7 +65,8 @@ def _opened(url: str) -> tuple[Any, str]:
 def _naming(url: str) -> Iterator[None]:
     """Raise errors of this package for what a server, or the way to it, does wrong."""
     try:
-        yield
+        with server_errors(masked(url), "written"):
+            yield
     except OocprError:
         raise
     except ImportError as error:
@@ -73,11 +74,6 @@ def _naming(url: str) -> Iterator[None]:
             f"{masked(url)} cannot be written: {error}.", "Install oocpr[cloud], or name a file here."
         ) from error
     except Exception as error:
-        known = remote_error(masked(url), error)
-        if known is not None:
-            raise type(known)(
-                known.cause.replace("cannot be read", "cannot be written"), known.remedy
-            ) from error
         why = " ".join(str(error).split()) or type(error).__name__
         raise UsageError(
             f"{masked(url)} cannot be written: {why}.", "Name a place where you may write."

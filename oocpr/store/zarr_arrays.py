@@ -28,7 +28,7 @@ from oocpr.errors import DamagedError, OocprError
 from oocpr.store.checked_files import SUPPORTED, read_files
 from oocpr.store.codec.zarr_codecs import register_codecs
 from oocpr.store.format import CHECKSUM_KEY, CRC_BYTES, metadata_checksum
-from oocpr.system import MAX_THREADS, remote_error, server_options, usable_cores
+from oocpr.system import MAX_THREADS, server_errors, server_options, usable_cores
 
 register_codecs()
 
@@ -62,7 +62,7 @@ def open_zarr_store(path: str | os.PathLike[str] | Store) -> Store:
 
 def open_url(url: str, read_only: bool) -> Store:
     """Open the Zarr store behind a URL."""
-    with _naming(url):
+    with server_errors(url):
         return _UrlStore.from_url(url, server_options(url), read_only=read_only)
 
 
@@ -86,25 +86,11 @@ def check_file(store: Store, key: str, max_bytes: int, origin: str) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _naming(url: str) -> Iterator[None]:
-    """Raise LostError and SetupError for what a server, or the way to it, does wrong."""
-    try:
-        yield
-    except OocprError:
-        raise
-    except Exception as error:
-        known = remote_error(url, error)
-        if known is None:
-            raise
-        raise known from error
-
-
 class _UrlStore(FsspecStore):
     """A Zarr store behind a URL, whose server may go away."""
 
     async def get(self, key: str, *args: Any, **options: Any) -> Any:
-        with _naming(f"{self.fs.unstrip_protocol(self.path)}/{key}"):
+        with server_errors(f"{self.fs.unstrip_protocol(self.path)}/{key}"):
             return await super().get(key, *args, **options)
 
     async def exists(self, key: str) -> bool:
