@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import resource
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,9 @@ from oocpr.errors import LostError, OocprError, SetupError
 
 _LIMIT_FILES = {"cgroup2": ("memory.max", "memory.high"), "cgroup": ("memory.limit_in_bytes",)}
 """Files with a group's limits, by the type of the file system. Past memory.high, a group crawls."""
+
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals by which people and systems end a process."""
 
 SERVER_TIMEOUT = 60
 """Seconds after which a server that says nothing is lost."""

@@ -23,6 +23,7 @@ import numpy as np
 from oocpr.engine.method import Memory, PassRecord, State
 from oocpr.errors import DoesNotFitError, StoppedError, UsageError
 from oocpr.store.checkpoint import CheckpointFolder, digest
+from oocpr.system import ENDING
 from oocpr.units import format_seconds, parse_seconds
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ _LOG = logging.getLogger(__name__)
 
 INTERVAL = 60.0
 """Most seconds between two checkpoints, unless a pass takes longer."""
-
-STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals after which a run ends with its pass."""
 
 
 class Resumed(NamedTuple):
@@ -226,7 +224,7 @@ class Checkpoints(KeptRun):
                 signal.default_int_handler(number, frame)
             self._asked = signal.Signals(number)
 
-        before = {number: signal.getsignal(number) for number in STOPPING}
+        before = {number: signal.getsignal(number) for number in ENDING}
         try:
             for number, handler in before.items():
                 # What nohup has set to be ignored stays ignored.

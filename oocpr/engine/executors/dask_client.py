@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from oocpr import version
 from oocpr.errors import DoesNotFitError, LostError, OocprError, SetupError, UsageError
-from oocpr.system import usable_cores
+from oocpr.system import ENDING, usable_cores
 from oocpr.units import format_bytes
 
 Answer = TypeVar("Answer")
@@ -338,12 +338,19 @@ def _lost_scheduler(client: Any, remedy: str) -> LostError:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C off meanwhile, and for good in processes begun meanwhile, as they end with this one."""
+    """Put off meanwhile what ends this process, since Dask does not end what it is just starting.
+
+    Processes begun meanwhile never get Ctrl-C, as they end with this one.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     asked: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    before = {number: signal.getsignal(number) for number in ENDING}
+    for number, handler in before.items():
+        # What nohup has set to be ignored stays ignored.
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: asked.append(number))
     # Processes take over what the thread blocks that begins them; the first one would unblock it.
     resource_tracker.ensure_running()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -351,6 +358,7 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if asked:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(asked[0])
