@@ -17,6 +17,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from oocpr.engine import checkpoint
 from oocpr.engine.executors import dask as engine_cluster
+from oocpr.engine.executors.shared_memory import SharedMemory
 from oocpr.engine.run import MAX_LOSSES
 from oocpr.errors import DamagedError, LostError, UsageError
 
@@ -103,6 +104,26 @@ def test_every_way_of_running_gives_the_bits_of_this_process(stored, client):
         alone = rank(store, stripes=STRIPES, **how)
         run = rank(store, stripes=STRIPES, client=client, **how)
         assert np.array_equal(run.ranks, alone.ranks), how
+
+
+@pytest.mark.long
+def test_ranks_are_sent_to_a_client_whose_memory_workers_do_not_see(stored, client, monkeypatch):
+    store = stored(GRAPH, 700)
+    scaled(client, 2)
+    shared: list[str] = []
+    read = engine_cluster.read_shared
+    monkeypatch.setattr(
+        engine_cluster, "read_shared", lambda path, out: shared.append(path) or read(path, out)
+    )
+    near = rank(store, stripes=STRIPES, client=client)
+    assert len(set(shared)) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedMemory, "__init__", lambda self, _: vars(self).update(path="", _descriptor=-1))
+        far = rank(store, stripes=STRIPES, client=client)
+    assert len(shared) == 2
+    assert np.array_equal(near.ranks, far.ranks)
+    # The numbers of descriptors are used again.
+    assert not any("oocpr" in str(Path(path).readlink()) for path in shared if Path(path).exists())
 
 
 @pytest.mark.long

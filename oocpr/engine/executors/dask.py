@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -34,6 +36,7 @@ from oocpr.engine.executors.dask_client import (
 from oocpr.engine.executors.dask_copies import remove_copies
 from oocpr.engine.executors.dask_worker import (
     Decision,
+    SharedRanks,
     StripeWorker,
     WorkerAddress,
     close_workers,
@@ -42,6 +45,7 @@ from oocpr.engine.executors.dask_worker import (
     reduce_epoch,
     sweep_epoch,
 )
+from oocpr.engine.executors.shared_memory import SharedMemory, read_shared
 from oocpr.errors import DoesNotFitError, LostError, UsageError
 
 if TYPE_CHECKING:
@@ -190,14 +194,12 @@ class DaskExecutor:
         self._ahead: deque[Any] = deque()
         try:
             with self._errors():
-                (shared_job,) = self._watch.during(
-                    lambda: client.scatter([job], workers=self._names, broadcast=True, hash=False)
-                )
-                self._held.append(shared_job)
-                for rank, address in enumerate(self._addresses):
+                jobs = self._watch.during(partial(client.sync, _scattered, client, job, self._names))
+                self._held.extend(jobs)
+                for rank, (address, job_there) in enumerate(zip(self._addresses, jobs, strict=True)):
                     actor = client.submit(
                         StripeWorker,
-                        shared_job,
+                        job_there,
                         of[address.worker],
                         rank,
                         self._addresses,
@@ -209,7 +211,7 @@ class DaskExecutor:
                         retries=0,
                     )
                     self._held.append(actor)
-            self._workers = self._wait(self._held[1:])
+            self._workers = self._wait(self._held[len(jobs) :])
             if on_devices and len(self._addresses) == len(assigned) > 1:
                 self._join()
         except BaseException:
@@ -293,18 +295,34 @@ class DaskExecutor:
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
-        with self._errors():
-            made = [
-                self._client.submit(finish_stripes, address.key, state, **self._on(address, "finish", 0))
-                for address in self._addresses
-            ]
-        self._wait_until_done(made)
-        with self._errors():
-            # Not through the scheduler, if this process reaches the workers.
-            found = self._watch.during(partial(self._client.gather, made, direct=True), self._names)
-        parts, peaks = zip(*found, strict=True)
-        self._peak = max(peaks)
-        return np.concatenate(parts)
+        token = secrets.token_bytes(16)
+        with closing(SharedMemory(np.frombuffer(token, np.uint8))) as own:
+            with self._errors():
+                made = [
+                    self._client.submit(
+                        finish_stripes,
+                        address.key,
+                        state,
+                        (own.path, token),
+                        **self._on(address, "finish", 0),
+                    )
+                    for address in self._addresses
+                ]
+            self._wait_until_done(made)
+            with self._errors():
+                # Not through the scheduler, if this process reaches the workers.
+                found = self._watch.during(partial(self._client.gather, made, direct=True), self._names)
+            parts, peaks = zip(*found, strict=True)
+            self._peak = max(peaks)
+            if len(parts) == 1 and isinstance(parts[0], np.ndarray):
+                return parts[0]
+            ranks, at, pieces = np.empty(self._nodes), 0, []
+            for part in parts:
+                pieces.append(ranks[at : at + part.size])
+                at += part.size
+            with self._errors(), ThreadPoolExecutor(len(parts)) as pool:
+                list(pool.map(_take, parts, pieces))
+        return ranks
 
     def peak_memory(self) -> int:
         """See Executor; of the workers, known once they have finished."""
@@ -394,6 +412,23 @@ def _assignments(job: Job, client: Any) -> list[DeviceAssignment]:
     if not assigned:
         raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
     return [assigned[stripe * len(assigned) // stripes] for stripe in range(stripes)]
+
+
+def _take(part: NDArray[np.float64] | SharedRanks, out: NDArray[np.float64]) -> None:
+    """Put the ranks of a worker where they belong."""
+    if isinstance(part, SharedRanks):
+        read_shared(part.path, out)
+    else:
+        out[:] = part
+
+
+async def _scattered(client: Any, value: Any, workers: Sequence[str]) -> list[Any]:
+    """Send a value to each worker by itself.
+
+    What is sent to several at once has a lock of the scheduler until all have it, also if one is stopped.
+    """
+    sent = [client.scatter(value, workers=[name], hash=False, asynchronous=True) for name in workers]
+    return list(await asyncio.gather(*sent))
 
 
 async def _results(calls: Sequence[Any]) -> list[Any] | None:

@@ -34,6 +34,7 @@ from oocpr.engine.cuda.communication import new_unique_id
 from oocpr.engine.cuda.device import download
 from oocpr.engine.executors.dask_client import RANK_AGAIN
 from oocpr.engine.executors.dask_copies import WorkerCopies
+from oocpr.engine.executors.shared_memory import SharedMemory, sees
 from oocpr.engine.reduction import PassReport, is_over, record_pass, reduce_pass
 from oocpr.engine.stripe import StripeGroup
 from oocpr.engine.tiles.groups import GroupedStore
@@ -122,6 +123,13 @@ class WorkerAddress:
     key: str
 
 
+class SharedRanks(NamedTuple):
+    """Where ranks of a worker are in shared memory, and how many."""
+
+    path: str
+    size: int
+
+
 class StripeWorker:
     """Some stripes of a run, on the worker that owns them; made by a task of that worker."""
 
@@ -143,6 +151,7 @@ class StripeWorker:
         # Whether devices send each other their pushes, and only sums go from actor to actor.
         self._device_to_device = False
         self._own_push: Any = None
+        self._shared: SharedMemory | None = None
         # The worker's own threads are for tasks, and its event loop has to stay free.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oocpr-stripes")
         stored = open_on_worker(job.path, job.identity)
@@ -277,6 +286,11 @@ class StripeWorker:
         parts = list(self._group.finish(state))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def share(self, ranks: NDArray[np.float64]) -> SharedRanks:
+        """Have processes of this machine read ranks, until the worker is closed."""
+        self._shared = SharedMemory(ranks)
+        return SharedRanks(self._shared.path, ranks.size)
+
     async def unique_id(self) -> Any:
         """What devices of several processes can meet by; None if they cannot."""
         return await self._in_thread(new_unique_id)
@@ -306,6 +320,8 @@ class StripeWorker:
         """Free what the device has of the run; whoever still waits for others in it does so no longer."""
         if self._communicator is not None:
             self._communicator.abort()
+        if self._shared is not None:
+            self._shared.close()
         if isinstance(self._backend, Streams):
             self._backend.close()
 
@@ -376,12 +392,21 @@ def _reduced(
     return after, record_pass(job, after, report.traffic, seconds)
 
 
-def finish_stripes(key: str, state: State) -> tuple[NDArray[np.float64], int]:
-    """Sum of p and r of all rows of a worker's stripes, in a task; most bytes that its process had, too."""
+def finish_stripes(
+    key: str, state: State, client: tuple[str, bytes]
+) -> tuple[NDArray[np.float64] | SharedRanks, int]:
+    """Sum of p and r of all rows of a worker's stripes, in a task; most bytes that its process had, too.
+
+    `client` is where the client has some bytes in shared memory, and these bytes. If they are found there, it
+    is told where they are in this process's, and reads them faster than what is sent to it.
+    """
     from distributed import get_worker
 
     actor: Any = get_worker().state.actors[key]
-    return actor.finish(state), peak_resident()
+    ranks = actor.finish(state)
+    if not sees(*client):
+        return ranks, peak_resident()
+    return actor.share(ranks), peak_resident()
 
 
 def close_workers(token: str, dask_worker: Any) -> None:
