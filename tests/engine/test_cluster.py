@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -270,9 +271,10 @@ def test_workers_that_are_killed_cost_a_run_nothing_but_time(stored, client, mon
     assert not left
     assert np.array_equal(run.ranks, alone.ranks)
     assert [x.residual for x in run.history] == [x.residual for x in alone.history]
-    # Passes are done again from where the run was kept.
-    assert (seen[seen.index(8) + 1] > 1) == kept
-    assert seen[seen.index(10) + 1] == 1
+    # Passes are done again from where the run was kept; one may be over before its worker is.
+    again = [number for before, number in pairwise(seen) if number <= before]
+    assert (again[0] > 1) == kept
+    assert again[-1] == 1
     assert not any(client.run(kept_folders).values())
 
 
