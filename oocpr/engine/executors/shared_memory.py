@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,10 @@ def read_shared(path: str, out: NDArray[Any]) -> None:
     [0, 1, 2]
     """
     left = out.data.cast("B")
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+    # Another process may use the number for something else by now, and a pipe would be waited for.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is no memory")
         while left:
             done = file.readinto(left)
             if not done:
