@@ -45,7 +45,7 @@ def read_shared(path: str, out: NDArray[Any]) -> None:
     """
     left = out.data.cast("B")
     # Another process may use the number for something else by now, and a pipe would be waited for.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path} is no memory")
         while left:
