@@ -33,7 +33,7 @@ CLOSE_TIMEOUT = 10
 NOTICE_TIMEOUT = 2.0
 """Seconds in which a scheduler says that a worker is gone whose calls have failed."""
 
-RETURN_TIMEOUT = 20.0
+RETURN_TIMEOUT = 60.0
 """Seconds in which a worker has to come back when all are dead."""
 
 CHECK_INTERVAL = 2.0
@@ -313,9 +313,15 @@ def own_version() -> str:
 
 
 def wait_for_workers(client: Any, count: int) -> None:
-    """Wait until a client has so many workers, or none has come in the time in which one has to come back."""
-    with cluster_errors(client), suppress(TimeoutError):
-        client.wait_for_workers(count, timeout=RETURN_TIMEOUT)
+    """Wait until a client has so many workers, or the time is over in which one has to come back.
+
+    Raises LostError if there is none then.
+    """
+    with cluster_errors(client):
+        with suppress(TimeoutError):
+            client.wait_for_workers(count, timeout=RETURN_TIMEOUT)
+        if not check_workers(client, ()):
+            raise LostError("all workers were lost.", RANK_AGAIN)
 
 
 def check_versions(client: Any, remedy: str = RANK_AGAIN) -> None:
