@@ -3,8 +3,8 @@
 // Parameters:
 //   READS    format of the gathered numbers, a struct of narrow.cuh
 //   PAIRED   1: each node has two numbers side by side, push and proposal, and both are summed
-//   STRIPED  1: proposals of nodes outside `window` are another stripe's and left out; the window's first node is
-//            its lower half, the number of nodes its upper
+//   STRIPED  1: proposals of nodes outside `window`, which may wrap to the first nodes, are left out; the window's
+//            first node is its lower half, the number of nodes its upper
 //   WEIGHTED 1: what an edge brings is multiplied by its weight
 #pragma once
 #include "narrow.cuh"

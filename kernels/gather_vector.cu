@@ -15,6 +15,20 @@ extern "C" __global__ void load_pushes(const Stored* stored, u64 count, u64 firs
 #endif
 }
 
+// Puts what rows propose beside what they push.
+extern "C" __global__ void load_proposals(const Stored* stored, u64 count, u64 first, Stored* numbers) {
+  const u64 k = thread_number();
+  if (k < count) numbers[2 * (first + k) + 1] = stored[k];
+}
+
+// Takes what rows propose from where others gather it, and leaves zeros.
+extern "C" __global__ void take_proposals(Stored* taken, u64 count, u64 first, Stored* numbers) {
+  const u64 k = thread_number();
+  if (k >= count) return;
+  taken[k] = numbers[2 * (first + k) + 1];
+  numbers[2 * (first + k) + 1] = Stored(0);
+}
+
 // Which slice has just been gathered; as in oocpr/engine/cuda/vectors.py.
 enum Turn { FIRST = 0, NEXT = 1, LAST = 2 };
 

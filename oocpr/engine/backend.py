@@ -90,6 +90,7 @@ class SweepStep:
     tile, the delivering one included. The pass is remembered in `slot`, -1 for nowhere; `live` are the slots
     whose scalar products are wanted, `slot` last if it is one of them. `scale` is the largest magnitude of
     ``bits8``, and `key` that of the marks added up in this pass, see `oocpr.engine.degree_check`; 0 for none.
+    `exchanged` says whether proposals of other stripes are where rows gather, and rows are to read them.
     `strongly` says whether dangling mass goes where teleports go, else to all nodes alike; a stripe that is
     `alone` makes `base` and `uniform` of its own push, as `oocpr.engine.method.shared_out` does.
     """
@@ -104,6 +105,16 @@ class SweepStep:
     key: int = 0
     strongly: bool = True
     alone: bool = False
+    exchanged: bool = False
+
+    def visible_from(self, spec: StripeSpec) -> int:
+        """First node whose proposals a tile reads that owns rows from ``first`` on; ``first`` ends them.
+
+        They are those of its stripe before the tile or, once proposals are exchanged, all but those of its
+        stripe from the tile on. These end before they begin: modulo a power of two that is no less than the
+        nodes, ``node - visible_from < first - visible_from`` is right for both.
+        """
+        return spec.row_end if self.exchanged else spec.row_begin
 
 
 @dataclass(frozen=True)
@@ -184,7 +195,13 @@ class Backend(Protocol):
         """Make the next push; returns the narrow numbers of the rows, and what waits for the sums."""
 
     def load(self, reads: Any, row_begin: int, pushed: Any) -> None:
-        """Put a stripe's push where rows gather."""
+        """Put a stripe's push where rows gather; its proposals begin at zero."""
+
+    def take_proposals(self, reads: Any, row_begin: int, row_end: int) -> Any:
+        """Take what rows propose from where others gather it, and leave zeros; waits until that is done."""
+
+    def put_proposals(self, reads: Any, row_begin: int, proposals: Any) -> None:
+        """Put what rows propose, from the first of them, where others gather it."""
 
     def sweep_tile(
         self,

@@ -301,6 +301,8 @@ def _facts(job: Job, store: RankedStore) -> dict[str, Any]:
         "start": digest(job.start),
         "device": kind.partition(":")[0],
         "stripes": rows,
+        # Runs without an exchange go on from checkpoints that were made before there was any.
+        **({"sections": plan.sections} if plan.sections > 1 else {}),
         "mixing": settings.mixing,
         "sweeps": settings.sweeps,
         "proposals": plan.proposals,

@@ -107,7 +107,21 @@ class ReferenceBackend:
 
     def load(self, reads: NDArray[np.generic], row_begin: int, pushed: NDArray[np.generic]) -> None:
         """See Backend."""
-        reads[row_begin : row_begin + len(pushed), 0] = pushed
+        rows = slice(row_begin, row_begin + len(pushed))
+        reads[rows, 0] = pushed
+        reads[rows, 1:] = 0
+
+    def take_proposals(self, reads: NDArray[np.generic], row_begin: int, row_end: int) -> NDArray[np.generic]:
+        """See Backend."""
+        taken = reads[row_begin:row_end, 1].copy()
+        reads[row_begin:row_end, 1] = 0
+        return taken
+
+    def put_proposals(
+        self, reads: NDArray[np.generic], row_begin: int, proposals: NDArray[np.generic]
+    ) -> None:
+        """See Backend."""
+        reads[row_begin : row_begin + len(proposals), 1] = proposals
 
     def prepare(
         self,
@@ -179,15 +193,18 @@ class ReferenceBackend:
         step: SweepStep,
         carry: float,
     ) -> NDArray[np.float64]:
-        """Propose for a tile's rows; returns what earlier tiles proposed to each segment."""
+        """Propose for a tile's rows; returns what others proposed to each segment."""
         spec = state.spec
         begin, end = rows
         columns, _, weights = tile
         owned = slice(begin - spec.row_begin, end - spec.row_begin)
-        earlier = (columns >= spec.row_begin) & (columns < begin)
-        numbers = widen(reads[columns[earlier], 1], spec.reads, step.scale) * weights[earlier]
+        if step.exchanged:
+            visible = (columns < begin) | (columns >= spec.row_end)
+        else:
+            visible = (columns < begin) & (columns >= spec.row_begin)
+        numbers = widen(reads[columns[visible], 1], spec.reads, step.scale) * weights[visible]
         proposed = np.zeros(end - begin + 1)
-        np.add.at(proposed, row[earlier], numbers)
+        np.add.at(proposed, row[visible], numbers)
         proposed[0] += carry
         start = state.r[owned] + step.damping * proposed[:-1]
         proposal = local_sweeps(

@@ -5,7 +5,11 @@ A pass is a push of all stripes, then a sweep over the tiles of each, then a red
     state ──> push(stripes 0, 1) ─┬─> sweep(stripes 0, 1) ─┬─> reduce ──> state
           └─> push(stripe 2)     ─┴─> sweep(stripe 2)     ─┘
 
-Each sweep takes what all stripes have pushed; whoever adds those few sums gets the same numbers.
+Each sweep takes what all stripes have pushed; whoever adds those few sums gets the same numbers. Several
+stripes are swept in sections, between which each gets what the rows of all others propose::
+
+    sweep(stripe 0) = section 0 ─┬─proposals─> section 1 ─┬─proposals─> section 2 ──> ...
+    sweep(stripe 1) = section 0 ─┴─proposals─> section 1 ─┴─proposals─> section 2 ──> ...
 """
 
 from __future__ import annotations
@@ -13,9 +17,9 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import uuid4
@@ -28,9 +32,10 @@ from oocpr.engine.backend import Streams, StripeSpec
 from oocpr.engine.cuda.device import ALL, all_devices, is_cuda, named_devices, open_device
 from oocpr.engine.degree_check import claims_of
 from oocpr.engine.tiles.source import split_tile, tiles_of
-from oocpr.engine.tiles.stream import PassTraffic, TileStream
+from oocpr.engine.tiles.stream import PassTraffic, TileStream, returned
 from oocpr.engine.trace import COMPUTE
 from oocpr.errors import UsageError
+from oocpr.plan.partition import section_tiles
 from oocpr.plan.residency import RING_SLOTS, reading_threads, ring_slots
 from oocpr.store.checkpoint import CheckpointFolder
 from oocpr.system import usable_cores
@@ -278,11 +283,20 @@ class TilePlacement(NamedTuple):
     in_memory: frozenset[int]
 
 
+Numbers = tuple[int, Any]
+"""Narrow numbers of rows on their way to others, behind the first of these rows."""
+
+Sweep = Generator[list[Numbers], None, Callable[[], SweepReport]]
+"""A sweep under way. It yields what the rows of each section but the last propose, and goes on once this is
+where rows gather; it returns what waits for the report."""
+
+
 class StripeGroup:
     """The stripes of a run, following each other, that one backend of this process computes.
 
     Stripes write their proposals into the array that rows gather from while they sweep, each to its own rows
-    and read by itself alone; pushes change between passes only. A probe gives a `placement` of some tiles.
+    and read by itself alone until its section ends; pushes change between passes only. A probe gives a
+    `placement` of some tiles.
     """
 
     def __init__(
@@ -306,6 +320,12 @@ class StripeGroup:
         if trace is not None and isinstance(job.backend, tuple):
             trace = trace.part(f"device {stripes[0]}")
         placements = self._planned_placements() if placement is None else [placement]
+        # Of each section, by stripes.
+        self._sections = self._cut(frozenset[int]().union(*(placed.tiles for placed in placements)))
+        if len(self._sections) > 1 and len(placements) == 1:
+            in_order = [tile for section in self._sections for tiles in section for tile in tiles]
+            placements = [placements[0]._replace(tiles=in_order)]
+        self._exchanged = {tile for section in self._sections[1:] for tiles in section for tile in tiles}
         self.streams = [self._open_stream(number, each, trace) for number, each in enumerate(placements)]
         # A device with a stream of its own measures by itself when it computes.
         self._trace = trace if isinstance(self.streams[0], TileStream) else None
@@ -322,6 +342,13 @@ class StripeGroup:
         resident = (plan.resident(stripe) for stripe in self.stripes)
         tiles = range(self.specs[0].first_tile, self.specs[-1].last_tile)
         return [TilePlacement(tiles, frozenset(), frozenset().union(*resident))]
+
+    def _cut(self, placed: frozenset[int]) -> list[list[list[int]]]:
+        stripes, count = [(spec.first_tile, spec.last_tile) for spec in self.specs], self._job.plan.sections
+        return [
+            [[tile for tile in section_tiles(stripe, count, number) if tile in placed] for stripe in stripes]
+            for number in range(count)
+        ]
 
     def _open_stream(self, number: int, placement: TilePlacement, trace: Trace | None) -> Tiles:
         job, store, backend = self._job, self._store, self.backend
@@ -413,10 +440,15 @@ class StripeGroup:
             begun.append((spec.row_begin, *self.backend.make_push(rows, step)))
         return partial(_pushes, begun)
 
-    def load(self, pieces: Iterable[tuple[int, Any]]) -> None:
-        """Put pushes, each with its first row, where rows gather."""
-        for row_begin, stored in pieces:
+    def load(self, pushes: Iterable[Numbers]) -> None:
+        """Put pushes where rows gather."""
+        for row_begin, stored in pushes:
             self.backend.load(self.gather_vector, row_begin, stored)
+
+    def put_proposals(self, proposals: Iterable[Numbers]) -> None:
+        """Put what rows of a section propose where others gather it."""
+        for row_begin, stored in proposals:
+            self.backend.put_proposals(self.gather_vector, row_begin, stored)
 
     def each_partition(self, *, bring: bool = True) -> Iterator[None]:
         """Have rows gather from one column partition after the other; once if they gather from all nodes.
@@ -430,9 +462,7 @@ class StripeGroup:
             self.backend.select_partition(self.gather_vector, number, bring=bring)
             yield
 
-    def begin_sweep(
-        self, state: State, pushed: Sequence[PushSums], *, bring: bool = True
-    ) -> Callable[[], SweepReport]:
+    def sweep(self, state: State, pushed: Sequence[PushSums], *, bring: bool = True) -> Sweep:
         """Deliver what is loaded to every tile, in order, and propose the next push.
 
         A device is still at it when this returns; who asks for the report waits until all is done.
@@ -442,14 +472,38 @@ class StripeGroup:
         step = method.sweep_step(job.settings, state, self._store.nodes, pushed, job.mark_key)
         swept: list[list[Any]] = [[] for _ in self.specs]
         runs: list[PassTraffic] = []
+        if len(self._sections) > 1:
+            tiles_of_all = [stream.steps(self._computing(swept, step, stream)) for stream in self.streams]
+            runs, launched = yield from self._sweep_sections(tiles_of_all)
+            return partial(self._report, swept, step, runs, launched)
         for number, stream in enumerate(self.streams):
             for _ in self.each_partition(bring=bring):
                 # The sums are of what the last partition leaves.
                 for tiles in swept if len(self.streams) == 1 else [swept[number]]:
                     tiles.clear()
-                reading = not stream.all_resident
-                runs.append(stream.run(partial(self._sweep_tile, swept, step, reading)))
+                runs.append(stream.run(self._computing(swept, step, stream)))
         return partial(self._report, swept, step, runs, time.perf_counter() - begun)
+
+    def _sweep_sections(
+        self, streams: Sequence[Generator[None, None, PassTraffic]]
+    ) -> Generator[list[Numbers], None, tuple[list[PassTraffic], float]]:
+        """Sweep section after section; what was read, and seconds without what others are waited for."""
+        rows, end, launched = self._store.tile_rows, len(self._sections) - 1, 0.0
+        for section, parts in enumerate(self._sections):
+            proposals: list[Numbers] = []
+            for number, tiles in enumerate(parts):
+                begun = time.perf_counter()
+                for _ in tiles:
+                    next(streams[number % len(streams)])
+                launched += time.perf_counter() - begun
+                # Stripes that follow here would read what stripes on other backends do not have yet.
+                if tiles and (section < end or number < len(parts) - 1):
+                    first, last = int(rows[tiles[0]]), int(rows[tiles[-1] + 1])
+                    taken = self.backend.take_proposals(self.gather_vector, first, last)
+                    proposals.append((first, taken))
+            if section < end:
+                yield proposals
+        return [returned(stream) for stream in streams], launched
 
     @property
     def takes_whole_passes(self) -> bool:
@@ -472,9 +526,16 @@ class StripeGroup:
         ended = time.perf_counter()
         return pushed, SweepReport([report], PassTraffic(0, 0.0), ended - begun, ended)
 
+    def _computing(
+        self, swept: list[list[Any]], step: SweepStep, stream: Tiles
+    ) -> Callable[[int, Any], None]:
+        steps = step, replace(step, exchanged=True)
+        return partial(self._sweep_tile, swept, steps, not stream.all_resident)
+
     def _sweep_tile(
-        self, swept: list[list[Any]], step: SweepStep, reading: bool, tile: int, prepared: Any
+        self, swept: list[list[Any]], steps: Sequence[SweepStep], reading: bool, tile: int, prepared: Any
     ) -> None:
+        step = steps[tile in self._exchanged]
         number = bisect_right(self._tile_ends, tile)
         before = swept[number][-1] if swept[number] else None
         rows = (int(self._store.tile_rows[tile]), int(self._store.tile_rows[tile + 1]))

@@ -119,8 +119,9 @@ def device_need(
         scratch += int(expanded_bytes(sizes.max(axis=0)))
     numbers = partition_nodes(nodes, partitions) * (3 if pairs else 1)
     if rows < nodes:
-        # On their way between processes they are there twice.
-        numbers = -(-(nodes * (2 if pairs else 1) + staged_numbers(nodes, rows)) // sharing) + rows
+        # On their way between processes they are there twice; proposals are taken from among the others.
+        gathered, own = (2 * nodes, 2 * rows) if pairs else (nodes, rows)
+        numbers = -(-(gathered + staged_numbers(nodes, rows)) // sharing) + own
     here = 0 if rows_in_host else 1
     return DeviceNeed(
         vectors=here * row_bytes(rows, stats, request, proposals=sweeps > 1 or pairs),

@@ -52,7 +52,8 @@ class Need:
     history
         Per row: change and step of each remembered pass (4 each).
     reads
-        The last push as it was made and as other rows read it, there with any proposal, for all nodes.
+        The last push as it was made and as other rows read it, there with any proposal, for all nodes; and
+        proposals that are on their way from stripe to stripe.
     scratch
         Of one tile: columns (4 per edge) and weights (WEIGHTED_EDGE_BYTES); sums (8 per row, 20 if rows
         propose), and where the edges of a row that has some are (12). If tiles are swept on their own, the
@@ -74,7 +75,9 @@ class Need:
         return self.base + self.vectors + self.history + self.reads + self.scratch + self.ring + SHARED
 
 
-def run_need(stats: GraphStats, request: PlanRequest, *, mixing: int, sweeps: int, ring_slots: int) -> Need:
+def run_need(
+    stats: GraphStats, request: PlanRequest, *, mixing: int, sweeps: int, ring_slots: int, stripes: int = 1
+) -> Need:
     """Bytes of a run in one process; rows propose if tiles are swept more than once."""
     nodes, edges, rows = stats.nodes, min(stats.tile_edges, stats.edges), stats.max_tile_rows + 1
     swept = sweeps > 1
@@ -86,7 +89,7 @@ def run_need(stats: GraphStats, request: PlanRequest, *, mixing: int, sweeps: in
         base=request.base,
         vectors=nodes * row,
         history=nodes * 8 * mixing,
-        reads=nodes * READ_BYTES[request.reads] * (3 if swept else 2),
+        reads=nodes * READ_BYTES[request.reads] * (2 if not swept else 3 if stripes == 1 else 4),
         scratch=scratch + (edges * WEIGHTED_EDGE_BYTES + 3 * SLICE_PADDING if stats.weighted else 0),
         ring=ring_slots * stats.max_tile_bytes,
     )

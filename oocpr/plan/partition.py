@@ -25,6 +25,9 @@ MAX_STRIPES = 64
 MIN_STRIPE_TILES = 4
 """A stripe of fewer tiles proposes little: later tiles use what earlier ones of the stripe proposed."""
 
+MAX_SECTIONS = 4
+"""Most parts of a stripe between which stripes exchange what their rows propose."""
+
 MAX_PARTITIONS = 64
 """Column partitions above which a run is refused: all tiles stream once for each, in every pass."""
 
@@ -76,6 +79,17 @@ def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
         )
     bounds = [tiles * stripe // stripes for stripe in range(stripes + 1)]
     return tuple(pairwise(bounds))
+
+
+def section_tiles(stripe: tuple[int, int], sections: int, number: int) -> range:
+    """Tiles of a section of a stripe; none if the stripe has fewer tiles than sections.
+
+    >>> [section_tiles((10, 17), 4, number) for number in range(4)]
+    [range(10, 11), range(11, 13), range(13, 15), range(15, 17)]
+    """
+    first, last = stripe
+    tiles = last - first
+    return range(first + tiles * number // sections, first + tiles * (number + 1) // sections)
 
 
 def weighted_stripes(weights: NDArray[np.int64], stripes: int) -> tuple[tuple[int, int], ...]:

@@ -15,7 +15,7 @@ from oocpr.plan.forecast import (
     sweeps_for,
 )
 from oocpr.plan.memory import Need, decoded_bytes, run_need, scc_need, typical_bytes, typical_scc_bytes
-from oocpr.plan.partition import default_stripes, stripe_tiles
+from oocpr.plan.partition import MAX_SECTIONS, default_stripes, stripe_tiles
 from oocpr.plan.products import BALANCED
 from oocpr.plan.residency import RING_SLOTS, fitting_tiles, spread_evenly
 from oocpr.units import format_bytes, format_count, format_seconds
@@ -88,6 +88,14 @@ class Plan:
     def device(self) -> DeviceTiers | None:
         """What stays where on the one CUDA device that computes; None for none and for several."""
         return self.devices[0] if len(self.devices) == 1 else None
+
+    @property
+    def sections(self) -> int:
+        """Parts in which a pass takes each stripe; stripes exchange what rows propose between them."""
+        gathered = self.method == "mixed" and self.proposals and all(tiers.pairs for tiers in self.devices)
+        if not gathered or len(self.stripes) == 1:
+            return 1
+        return min(MAX_SECTIONS, max(last - first for first, last in self.stripes))
 
     @property
     def shares_devices(self) -> bool:
@@ -342,7 +350,9 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
 
     def need(remembered: int) -> Need:
         ring_slots = min(RING_SLOTS, stats.tiles)
-        return run_need(stats, request, mixing=remembered, sweeps=sweeps, ring_slots=ring_slots)
+        return run_need(
+            stats, request, mixing=remembered, sweeps=sweeps, ring_slots=ring_slots, stripes=stripes
+        )
 
     wanted = request.mixing if mixed else 0
     remembered = wanted

@@ -151,17 +151,18 @@ def plan_grouped(
     each: int = 1,
     stays: bool = True,
     stripes: int | None = None,
+    pairs: bool = True,
     **how: Any,
 ) -> tuple[Plan, GroupedStore]:
     """Plan a run as `plan_of` does, with its passes, of which one device takes all stripes; all stay or none.
 
-    Returns the graph in groups of `each` tiles, too.
+    `pairs`: whether its backend gathers proposals. Returns the graph in groups of `each` tiles, too.
     """
     plan = plan_of(store, settings, stripes=stripes, **how)
     tiles, groups = in_groups(store, each, len(plan.stripes))
     request = plan_request(settings, memory=PLENTY, device_memory=(PLENTY,))
     there = plan_for_groups(store, tiles, request, groups, all_resident=stays)
-    devices = there.devices
+    devices = tuple(replace(of, pairs=pairs) for of in there.devices)
     if not stays:
         devices = tuple(replace(of, on_device=0, in_host=0, slots=DEVICE_SLOTS) for of in devices)
     cached = there.stats.tiles if stays else 0
@@ -194,14 +195,18 @@ def rank(
     client: Any = None,
     progress: Any = None,
     each: int = 1,
+    pairs: bool = True,
     **parameters: Any,
 ) -> Solution:
-    """Run with `parameters` of Settings; on a CUDA backend, if one is given, in groups of `each` tiles."""
+    """Run with `parameters` of Settings; on a CUDA backend, if one is given, in groups of `each` tiles.
+
+    `pairs`: whether a CUDA backend gathers proposals.
+    """
     settings = Settings(**parameters)
     how: dict[str, Any] = {"stripes": stripes, "sweeps": sweeps, "personalized": teleport is not None}
     taken: RankedStore = store
     if isinstance(backend, Streams):
-        plan, taken = plan_grouped(store, settings, each=each, stays=kept == "decoded", **how)
+        plan, taken = plan_grouped(store, settings, each=each, stays=kept == "decoded", pairs=pairs, **how)
     else:
         plan = plan_of(store, settings, kept=kept, **how)
     more = {} if progress is None else {"progress": progress}

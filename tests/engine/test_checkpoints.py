@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -211,6 +212,22 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(
         oocpr.pagerank(path, **usual | how, checkpoint=place, resume=True)
     again = oocpr.pagerank(path, **usual, checkpoint=place, resume=True)
     assert bits(again) == bits(oocpr.pagerank(path, **usual))
+
+
+def test_a_checkpoint_of_stripes_that_exchanged_less_is_refused(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stripes in (1, 2):
+        place = tmp_path / f"kept {stripes}"
+        how: dict[str, Any] = {"method": "mixed", "stripes": stripes, "checkpoint": place}
+        with monkeypatch.context() as context:
+            context.setattr(importlib.import_module("oocpr.plan.plan"), "MAX_SECTIONS", 1)
+            oocpr.pagerank(path, **how, max_passes=2)
+        if stripes == 1:
+            assert oocpr.pagerank(path, **how, resume=True).run.converged
+            continue
+        with pytest.raises(UsageError, match="is of a run with sections None, and this one has"):
+            oocpr.pagerank(path, **how, resume=True)
 
 
 def test_a_checkpoint_of_another_graph_is_refused(path: str, tmp_path: Path) -> None:

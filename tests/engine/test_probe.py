@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from oocpr.engine.cpu.backend import CpuBackend
 from oocpr.engine.probe import pass_times
-from oocpr.engine.probe.measure import measure_rates, measure_whole
+from oocpr.engine.probe.measure import load_compiled, measure_rates, measure_whole
 from oocpr.engine.probe.pass_times import SAMPLED, spread
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
@@ -38,6 +39,21 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(st
         assert 0 < seconds < 60
     assert rates.loading >= 0
     assert not stripes_held()
+
+
+@pytest.mark.parametrize(("stripes", "calls"), [(1, set()), (2, {"take_proposals", "put_proposals"})])
+def test_what_stripes_exchange_with_is_compiled_before_a_run(stored, monkeypatch, stripes, calls):
+    store, called = stored(GRAPH, 700), set()
+    for name in ("take_proposals", "put_proposals"):
+        whole = getattr(CpuBackend, name)
+
+        def noting(*given, name=name, whole=whole):
+            called.add(name)
+            return whole(*given)
+
+        monkeypatch.setattr(CpuBackend, name, noting)
+    load_compiled(store, plan_of(store, Settings(), stripes=stripes, sweeps=4), Settings())
+    assert called == calls
 
 
 @pytest.mark.long

@@ -1,17 +1,21 @@
-"""Rows that the border of two stripes cuts in two."""
+"""Rows that the border of two stripes cuts in two, and what stripes propose to each other."""
 
 from __future__ import annotations
+
+import importlib
+import threading
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.engine.cpu.backend import CpuBackend
 from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import Settings
-from oocpr.engine.stripe import Job
+from oocpr.engine.stripe import Job, StripeGroup
 
-from .digraphs import Digraph, digraphs, exact_ranks, fewer
+from .digraphs import Digraph, digraphs, exact_ranks, fewer, random_digraph
 from .running import Stored, passes, plan_of, rank
 
 
@@ -79,3 +83,83 @@ def test_mixed_runs_with_cut_rows_are_right(stored, reads, tile_edges):
         run = rank(store, reads=reads, stripes=stripes, sweeps=4)
         assert run.converged
         assert np.abs(run.ranks - exact).sum() <= run.error_bound
+
+
+def bits_and_those_of_a_backend_each(store, stripes, kept="decoded", **how):
+    """A run of several stripes on one backend, and whether it has the bits of one backend per stripe."""
+    alone = rank(store, stripes=stripes, sweeps=3, **how)
+    each = tuple(CpuBackend(1) for _ in range(stripes))
+    run = rank(store, stripes=stripes, sweeps=3, backend=each, kept=kept, **how)
+    return alone, np.array_equal(run.ranks, alone.ranks)
+
+
+@pytest.mark.parametrize("kept", ["decoded", "none"])
+@pytest.mark.parametrize("stripes", [2, 3, 5])
+def test_stripes_have_the_same_bits_on_one_backend_and_on_one_each(stored, stripes, kept):
+    store = stored(random_digraph(600, 1800, seed=2), 100)
+    assert plan_of(store, Settings(), stripes=stripes, sweeps=3).sections == 4
+    assert bits_and_those_of_a_backend_each(store, stripes, kept)[1]
+
+
+@fewer(5)
+@given(graph=digraphs(), data=st.data())
+def test_stripes_that_exchange_proposals_are_right_on_any_graph(graph, data):
+    reads, exact = data.draw(st.sampled_from(list(READS))), exact_ranks(graph, 0.85)
+    with Stored(graph, data.draw(st.integers(1, 6))) as store:
+        stripes = data.draw(st.integers(1, max(1, store.tiles // 2)))
+        run, alike = bits_and_those_of_a_backend_each(store, stripes, reads=reads)
+    assert alike
+    assert run.converged
+    assert np.abs(run.ranks - exact).sum() <= run.error_bound
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_rows_read_what_earlier_sections_of_other_stripes_propose(stored, backend):
+    # Two stripes of two tiles, a row each; there is an edge from the first row to the last.
+    links = [(source, row) for row in range(3) for source in (1, 2)]
+    store = stored(Digraph.of(4, [*links, (0, 3), (3, 3)]), 2)
+    settings = Settings(reads="float64")
+    plan = plan_of(store, settings, stripes=2, sweeps=2)
+    assert (plan.stripes, plan.sections) == (((0, 2), (2, 4)), 2)
+    job = Job("", settings, plan, backend, threads=1)
+    first, then = passes(job, store, 2)
+    residual = first.after - first.p
+    # Node 3 proposes what it lacks and what node 0 is going to send it, over 1 - 0.85 for its edge to itself.
+    sent = 0.85 * residual[0]
+    assert sent != 0
+    assert then.pushed[3] == pytest.approx((residual[3] + sent) / 0.15, rel=1e-6)
+
+
+def test_what_stripes_propose_to_each_other_saves_passes(stored, monkeypatch):
+    store = stored(random_digraph(600, 1800, seed=2), 100)
+    together, apart = [], []
+    for stripes in (2, 4):
+        together.append(rank(store, stripes=stripes, sweeps=4).passes)
+        with monkeypatch.context() as context:
+            context.setattr(importlib.import_module("oocpr.plan.plan"), "MAX_SECTIONS", 1)
+            apart.append(rank(store, stripes=stripes, sweeps=4).passes)
+    assert all(fewer < more for fewer, more in zip(together, apart, strict=True))
+
+
+class FailingBackend(CpuBackend):
+    """A backend that fails at its second tile."""
+
+    def sweep_tile(self, *given):
+        """See Backend."""
+        if given[-1] is not None:
+            raise ZeroDivisionError
+        return super().sweep_tile(*given)
+
+
+def test_an_error_in_one_stripe_ends_the_reading_of_others(stored, monkeypatch):
+    store, reading = stored(random_digraph(600, 1800, seed=2), 100), []
+    whole = StripeGroup.close
+
+    def closing(group):
+        reading.extend(one.name for one in threading.enumerate() if one.name.startswith("oocpr-read"))
+        whole(group)
+
+    monkeypatch.setattr(StripeGroup, "close", closing)
+    with pytest.raises(ZeroDivisionError):
+        rank(store, stripes=2, sweeps=3, kept="none", backend=(CpuBackend(1), FailingBackend(1)))
+    assert not reading

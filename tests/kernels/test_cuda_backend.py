@@ -186,7 +186,13 @@ def test_other_ways_to_propose_keep_their_bound(device: Device, way: str, reads:
     with Stored(graph, 500) as store:
         plain = rank(store, backend=CudaBackend(device), reads=reads, method="residual")
         for stripes, each in ((1, 1), (2, 1), (1, 2), (2, 2)):
-            how = {"reads": reads, "stripes": stripes, "sweeps": 3, "mixing": 3}
+            how = {
+                "reads": reads,
+                "stripes": stripes,
+                "sweeps": 3,
+                "mixing": 3,
+                "pairs": way == "diagonal blocks",
+            }
             run = rank(store, backend=WAYS[way](device), each=each, **how)
             assert run.converged
             assert np.abs(run.ranks - exact).sum() <= run.error_bound + 1e-14

@@ -79,6 +79,9 @@ def test_rows_without_edges_take_their_sums_only():
 def test_narrow_reads_take_what_their_name_says(reads, size):
     need = run_need(GRAPH, asked(reads=reads), mixing=0, sweeps=2, ring_slots=4)
     assert need.reads == 1000 * 3 * size
+    # Proposals of several stripes go from one to the others.
+    need = run_need(GRAPH, asked(reads=reads), mixing=0, sweeps=2, ring_slots=4, stripes=2)
+    assert need.reads == 1000 * 4 * size
 
 
 @given(st.integers(0, 10**10), st.integers(0, 10**12), st.integers(1, 10**6), st.booleans())

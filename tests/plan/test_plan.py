@@ -184,6 +184,16 @@ def test_cached_tiles_lie_evenly_in_a_stripe(tiles, kept):
     assert not gaps or max(gaps) - min(gaps) <= 1
 
 
+def test_stripes_have_sections_if_rows_read_what_others_propose():
+    def sections(tiles: int, stripes: int, **how: Any) -> int:
+        return plan(2**40, replace(FACTS, tiles=tiles), stripes=stripes, **{"sweeps": 4, **how}).sections
+
+    assert [sections(tiles, 2) for tiles in (2, 3, 7, 8, 9)] == [1, 2, 4, 4, 4]
+    assert sections(9, 1) == 1
+    assert sections(9, 2, sweeps=1) == 1
+    assert sections(9, 2, method="residual") == 1
+
+
 @pytest.mark.parametrize("stripes", [0, -1, 17])
 def test_stripes_that_cannot_be_are_refused(stripes):
     with pytest.raises(UsageError, match="16 tiles"):

@@ -33,7 +33,8 @@ from oocpr.engine.planning import plan_request, stats_of
 from oocpr.engine.reduction import PassReport, reduce_pass
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
-from oocpr.engine.stripe import Job, StripeGroup, StripePush
+from oocpr.engine.stripe import Job, Numbers, StripeGroup
+from oocpr.engine.tiles.stream import returned
 from oocpr.ingest.build import build_store
 from oocpr.plan.plan import make_plan
 from oocpr.sources import open_source
@@ -106,7 +107,10 @@ def bare(store: GraphStore, settings: Settings, stripes: int) -> list[float]:
         pushes = group.begin_push(state)()
         pushed = [push.sums for push in pushes]
         group.load((push.row_begin, push.stored) for push in pushes)
-        report = group.begin_sweep(state, pushed)()
+        sweep = group.sweep(state, pushed)
+        for _ in range(job.plan.sections - 1):
+            group.put_proposals(next(sweep))
+        report = returned(sweep)()
         step = method.sweep_step(settings, state, store.nodes, pushed, job.mark_key)
         state = method.end_pass(state, step, pushed, report.sums)
         seconds.append(perf_counter() - began)
@@ -153,25 +157,31 @@ def _member(job: Job, index: int, asked: Connection, other: Connection) -> None:
     asked.send("ready")
     while (state := asked.recv()) is not None:
         (own,) = group.begin_push(state)()
-        # In turns: a pipe holds less than a push.
-        if index == 0:
-            _send(own, other)
-        theirs = _receive(other)
-        if index == 1:
-            _send(own, other)
-        parts = [own, theirs] if index == 0 else [theirs, own]
-        group.load((push.row_begin, push.stored) for push in parts)
-        asked.send((own.sums, group.begin_sweep(state, [push.sums for push in parts])()))
+        push = [(own.row_begin, own.stored)]
+        theirs, sums = _exchanged(push, own.sums, index, other)
+        group.load(push + theirs)
+        sweep = group.sweep(state, [own.sums, sums] if index == 0 else [sums, own.sums])
+        for _ in range(job.plan.sections - 1):
+            proposals = next(sweep)
+            group.put_proposals(proposals + _exchanged(proposals, None, index, other)[0])
+        asked.send((own.sums, returned(sweep)()))
 
 
-def _send(own: StripePush, other: Connection) -> None:
-    other.send((own.row_begin, own.sums, own.stored.dtype.str))
-    other.send_bytes(own.stored)
+def _exchanged(own: list[Numbers], sums: Any, index: int, other: Connection) -> tuple[list[Numbers], Any]:
+    """Numbers and sums of the other process; in turns, as a pipe holds less than the numbers."""
+    if index == 0:
+        _send(own, sums, other)
+    rows, dtypes, theirs = other.recv()
+    numbers = [np.frombuffer(other.recv_bytes(), dtype) for dtype in dtypes]
+    if index == 1:
+        _send(own, sums, other)
+    return list(zip(rows, numbers, strict=True)), theirs
 
 
-def _receive(other: Connection) -> StripePush:
-    row_begin, sums, dtype = other.recv()
-    return StripePush(row_begin, np.frombuffer(other.recv_bytes(), dtype), sums)
+def _send(own: list[Numbers], sums: Any, other: Connection) -> None:
+    other.send(([row for row, _ in own], [stored.dtype.str for _, stored in own], sums))
+    for _, stored in own:
+        other.send_bytes(stored)
 
 
 def in_turns(ways: Mapping[str, Callable[[], list[float]]]) -> dict[str, dict[str, Any]]:

@@ -35,8 +35,10 @@ from oocpr.engine.cpu.tile import (
     SweepParams,
     load,
     push_rows,
+    put_proposals,
     sweep_decoded,
     sweep_packed,
+    take_proposals,
 )
 from oocpr.engine.degree_check import column_marks
 from oocpr.engine.number_formats import READS, level_table
@@ -209,6 +211,16 @@ class CpuBackend:
         """See Backend."""
         self._team.run(load, reads.numbers, reads.stride, row_begin, pushed)
 
+    def take_proposals(self, reads: CpuGatherVector, row_begin: int, row_end: int) -> NDArray[np.generic]:
+        """See Backend."""
+        taken = np.empty(row_end - row_begin, reads.numbers.dtype)
+        self._team.run(take_proposals, reads.numbers, row_begin, taken)
+        return taken
+
+    def put_proposals(self, reads: CpuGatherVector, row_begin: int, proposals: NDArray[np.generic]) -> None:
+        """See Backend."""
+        self._team.run(put_proposals, reads.numbers, row_begin, proposals)
+
     def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CpuTile:
         """See Backend."""
         return self._prepared(parse_tile(encoded), None, nodes, decode)
@@ -259,7 +271,7 @@ class CpuBackend:
         permuting = local and not has_layout
         sums = scratch.sums(packed, owned, len(step.live), spec.proposals, local, permuting)
         params = SweepParams(
-            packed.edges, packed.nonempty, rows[0], owned, rows[0] - spec.row_begin, spec.row_begin,
+            packed.edges, packed.nonempty, rows[0], owned, rows[0] - spec.row_begin, step.visible_from(spec),
             spec.nodes, has_layout, spec.proposals, step.sweeps, step.damping, step.base, step.uniform,
             1 / spec.nodes, step.slot, peaks, step.scale, step.key, *carry,
         )  # fmt: skip

@@ -92,6 +92,7 @@ class SweepParams(NamedTuple):
     """Numbers of a tile and what to do with it; see SweepStep.
 
     Its first owned row is `first` of the graph and `offset` of the stripe; `nonempty` segments have edges.
+    `visible_from` is that of SweepStep.
     `has_layout` says whether the edges inside it are laid out already, `both` whether proposals are gathered.
     """
 
@@ -100,7 +101,7 @@ class SweepParams(NamedTuple):
     first: int
     owned: int
     offset: int
-    stripe_first: int
+    visible_from: int
     nodes: int
     has_layout: bool
     both: bool
@@ -193,7 +194,7 @@ def _first_push(kind, count, p, r, push, start, uniform, steps, slots, thetas, b
 
 @entry()
 def load(board, *args):
-    """Bring a push to where rows gather."""
+    """Bring a push to where rows gather, and zeros to where its proposals will be."""
     return parallel_region(board, _load_part, args)
 
 
@@ -203,6 +204,38 @@ def _load_part(me, team, counter, numbers, stride, row_begin, pushed):
     to = uint64(row_begin)
     for row in range(rows * uint64(me) // uint64(team), rows * uint64(me + 1) // uint64(team)):
         numbers[uint64(stride) * (to + row)] = pushed[row]
+        if stride > 1:
+            numbers[uint64(stride) * (to + row) + uint64(1)] = 0
+
+
+@entry()
+def take_proposals(board, *args):
+    """Take what rows propose from where it is gathered, and leave zeros."""
+    return parallel_region(board, _take_part, args)
+
+
+@inner()
+def _take_part(me, team, counter, numbers, row_begin, taken):
+    rows = uint64(taken.size)
+    first = uint64(row_begin)
+    for row in range(rows * uint64(me) // uint64(team), rows * uint64(me + 1) // uint64(team)):
+        place = uint64(2) * (first + row) + uint64(1)
+        taken[row] = numbers[place]
+        numbers[place] = 0
+
+
+@entry()
+def put_proposals(board, *args):
+    """Bring what rows propose to where it is gathered."""
+    return parallel_region(board, _put_part, args)
+
+
+@inner()
+def _put_part(me, team, counter, numbers, row_begin, proposals):
+    rows = uint64(proposals.size)
+    to = uint64(row_begin)
+    for row in range(rows * uint64(me) // uint64(team), rows * uint64(me + 1) // uint64(team)):
+        numbers[uint64(2) * (to + row) + uint64(1)] = proposals[row]
 
 
 @entry()
@@ -243,8 +276,8 @@ def _sweep_packed(
         decode_piece_weights(weights, first, count, piece_weights)
         gather_piece(
             piece, params.edges, params.nonempty, csr.row_ptr, csr.segments, csr.columns, piece_weights, at,
-            reads, table, params.both, uint64(params.stripe_first),
-            uint64(params.first - params.stripe_first), sums.pushes, sums.proposals, params.owned + 1,
+            reads, table, params.both, uint64(params.visible_from),
+            uint64(params.first - params.visible_from), sums.pushes, sums.proposals, params.owned + 1,
         )  # fmt: skip
         piece = next_chunk(counter[1:])
     _after_gather(me, team, counter, csr, weights, layout, sums, rows, reads, table, params, live)
@@ -264,10 +297,10 @@ def _sweep_decoded(me, team, counter, slices, csr, weights, layout, sums, rows, 
     columns = uint64(slices.slice_ptr[count])
     low = first_not_below(slices.slice_ptr, count, columns * uint64(me) // uint64(team))
     high = first_not_below(slices.slice_ptr, count, columns * uint64(me + 1) // uint64(team))
-    if params.both and params.first > params.stripe_first:
+    if params.both and params.first != params.visible_from:
         gather_both(
             low, high, slices.slice_ptr, slices.targets, slices.columns, slices.weights, reads, table,
-            uint64(params.stripe_first), uint64(params.first - params.stripe_first), uint64(params.nodes),
+            uint64(params.visible_from), uint64(params.first - params.visible_from), uint64(params.nodes),
             sums.pushes, sums.proposals,
         )  # fmt: skip
     else:

@@ -175,6 +175,16 @@ class CudaBackend:
             with self._device, self._lock:
                 reads.load(row_begin, pushed)
 
+    def take_proposals(self, reads: DeviceGatherVector, row_begin: int, row_end: int) -> Any:
+        """See Backend."""
+        with self._device, self._lock:
+            return reads.take_proposals(row_begin, row_end)
+
+    def put_proposals(self, reads: DeviceGatherVector, row_begin: int, proposals: Any) -> None:
+        """See Backend."""
+        with self._device, self._lock:
+            reads.load(row_begin, proposals, proposals=True)
+
     @property
     def allocated_bytes(self) -> int:
         """See Streams."""
@@ -292,7 +302,7 @@ class CudaBackend:
             part = reads if isinstance(reads, PartitionedGatherVector) else None
             if before is None:
                 state.begin_sweep(step)
-            window = (spec.row_begin, begin) if part is None else part.window
+            window = (step.visible_from(spec), begin) if part is None else part.window
             gather = replace(gather, weighted=state.weighted, local=part is not None)
             if self._decoded is None:
                 gather = replace(gather, checked=not tile.checked, decoded=tile.fours is not None)

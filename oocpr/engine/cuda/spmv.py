@@ -30,19 +30,20 @@ GATHER_PADDING = 4
 """Numbers, all zero, that have to lie behind those of the last node."""
 
 Window = tuple[int, int]
-"""First node whose proposals a group reads, and the one past the last: its stripe's rows before its own."""
+"""First node whose proposals a group reads, and the one past the last; see SweepStep.visible_from."""
 
-EVERYTHING: Window = (0, 2**32 - 1)
+_WORD = 2**32 - 1
+EVERYTHING: Window = (0, _WORD)
 
 
 def window_word(window: Window) -> np.uint64:
     """Pass a window to a kernel: its first node in the lower half, the number of nodes in the upper.
 
-    >>> hex(window_word((5, 7)))
-    '0x200000005'
+    >>> hex(window_word((5, 7))), hex(window_word((7, 5)))
+    ('0x200000005', '0xfffffffe00000007')
     """
     first, past = window
-    return np.uint64(first | (past - first) << 32)
+    return np.uint64(first & _WORD | (past - first & _WORD) << 32)
 
 
 @dataclass(frozen=True)

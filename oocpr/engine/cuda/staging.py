@@ -12,7 +12,7 @@ eight threads it is Python's lock that readers wait for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from threading import Lock
@@ -32,7 +32,7 @@ from oocpr.engine.cuda.group import (
     map_tiles,
 )
 from oocpr.engine.tiles.source import run_reader
-from oocpr.engine.tiles.stream import PassTraffic, ReadAhead, ReadRing
+from oocpr.engine.tiles.stream import PassTraffic, ReadAhead, ReadRing, returned
 from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, DeviceTrace
 from oocpr.errors import DamagedError
 from oocpr.plan.tile_groups import TILE_PADDING
@@ -298,10 +298,15 @@ class CudaTileStream:
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles; returns before it is done, the first groups of the next pass under way."""
+        return returned(self.steps(compute))
+
+    def steps(self, compute: Callable[[int, Any], None]) -> Generator[None, None, PassTraffic]:
+        """See Tiles; yields before a group is done."""
         reading = {group: self._runs[group] for group in self._groups if not self._stays(group)}
         if not reading:
             for group in self._groups:
                 self._compute(group, compute)
+                yield
             return PassTraffic(0, 0.0)
         waited, total = 0.0, 0
         with ExitStack() as stack:
@@ -324,6 +329,7 @@ class CudaTileStream:
                     ahead.release()
                 with nullcontext() if self._trace is None else self._trace.span(HOST, f"tile {group}"):
                     self._compute(group, compute)
+                yield
         return PassTraffic(total, waited)
 
     def _stays(self, group: int) -> bool:

@@ -103,11 +103,12 @@ class DeviceGatherVector:
         self._array = whole
         return True
 
-    def load(self, row_begin: int, pushed: Any) -> None:
-        """Put a stripe's push, which may be elsewhere, where rows gather; their proposals begin at zero."""
-        device = self._device
-        kernels = device.load("gather_vector.cu", READS=READ_STRUCTS[self.reads], PAIRED=int(self.paired))
-        kernel = kernels.get_function("load_pushes")
+    def load(self, row_begin: int, pushed: Any, *, proposals: bool = False) -> None:
+        """Put a stripe's push, which may be elsewhere, where rows gather; their proposals begin at zero.
+
+        If `proposals`, it is what they propose, which comes after the push.
+        """
+        device, kernel = self._device, self._kernel("load_proposals" if proposals else "load_pushes")
         if len(pushed) and device.can_read(pushed):
             arguments = (pushed, np.uint64(len(pushed)), np.uint64(row_begin), self.array)
             kernel(grid(len(pushed)), (THREADS,), arguments)
@@ -118,6 +119,23 @@ class DeviceGatherVector:
             device.copy_from(room[: len(piece)], piece)
             arguments = (room, np.uint64(len(piece)), np.uint64(row_begin + first), self.array)
             kernel(grid(len(piece)), (THREADS,), arguments)
+
+    def take_proposals(self, row_begin: int, row_end: int) -> Any:
+        """Take what rows propose, and leave zeros; waits for it."""
+        assert self.paired, "rows that gather no proposals take none"
+        count = row_end - row_begin
+        taken = self._device.xp.empty(count, READS[self.reads].dtype)
+        if count:
+            arguments = (taken, np.uint64(count), np.uint64(row_begin), self.array)
+            self._kernel("take_proposals")(grid(count), (THREADS,), arguments)
+            self._device.record_event().synchronize()
+        return taken
+
+    def _kernel(self, name: str) -> Any:
+        kernels = self._device.load(
+            "gather_vector.cu", READS=READ_STRUCTS[self.reads], PAIRED=int(self.paired)
+        )
+        return kernels.get_function(name)
 
     def select_partition(self, number: int, *, bring: bool) -> None:
         """Gather from the only partition, all nodes."""

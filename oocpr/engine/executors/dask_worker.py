@@ -11,6 +11,8 @@ Within an epoch workers send each other what they push, and the first of them ad
     worker 0: push ─┬─pushes─> worker 1 ─┬─> sweep ─┬─> reduce ─state─> worker 1
     worker 1: push ─┴─pushes─> worker 0 ─┴─> sweep ─┘
 
+and what rows propose after each section of a sweep but the last.
+
 Dask's scheduler, which needs tens of milliseconds for a pass of such tasks, has no part in that. If devices
 of the workers reach each other, pushes go from device to device, and only their sums from worker to worker.
 """
@@ -38,6 +40,7 @@ from oocpr.engine.executors.shared_memory import SharedMemory, sees
 from oocpr.engine.reduction import PassReport, is_over, record_pass, reduce_pass
 from oocpr.engine.stripe import StripeGroup
 from oocpr.engine.tiles.groups import GroupedStore
+from oocpr.engine.tiles.stream import returned
 from oocpr.errors import LostError, NotAStoreError, OocprError, ReplacedError, SetupError
 from oocpr.progress import silent
 from oocpr.store.checkpoint import CheckpointFolder
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.communication import Communicator
     from oocpr.engine.method import PassRecord, Solution, State
     from oocpr.engine.settings import Settings
-    from oocpr.engine.stripe import Job, StripePush, SweepReport
+    from oocpr.engine.stripe import Job, Numbers, StripePush, Sweep, SweepReport
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.store.graph import GraphStore
 
@@ -65,7 +68,7 @@ TOPIC = "oocpr"
 Subject = tuple[int, str, int]
 """Pass that something is sent in, what it is, and the rank of the worker that sends it."""
 
-PUSH, REPORT, TURN = "push", "report", "turn"
+PUSH, PROPOSED, REPORT, TURN = "push", "proposed", "report", "turn"
 
 
 @dataclass(frozen=True)
@@ -206,14 +209,29 @@ class StripeWorker:
     async def _pass(self, state: State) -> tuple[list[PushSums], SweepReport]:
         """Push and sweep; returns what all stripes pushed, and what the sweeps of the own ones report."""
         number = state.number
-        made = await self._in_thread(self._push, state)
-        sending = [self._send(other, (number, PUSH, self._rank), made) for other in self._others]
+        pushes: list[StripePush] = await self._exchange(
+            number, PUSH, await self._in_thread(self._push, state)
+        )
+        sweep = self._sweep(state, pushes)
+        try:
+            for section in range(self._job.plan.sections - 1):
+                made = await self._in_thread(_brought, sweep)
+                proposed = await self._exchange(number, f"{PROPOSED}-{section}", made)
+                await self._in_thread(self._group.put_proposals, proposed)
+            return [push.sums for push in pushes], await self._in_thread(_reported, sweep)
+        except BaseException:
+            # Who waits for others in vain is still reading.
+            await self._in_thread(sweep.close)
+            raise
+
+    async def _exchange(self, number: int, what: str, made: list[Any]) -> list[Any]:
+        """Send what this worker's stripes have made to all others; what all stripes have, in their order."""
+        sending = [self._send(other, (number, what, self._rank), made) for other in self._others]
         ranks = range(len(self._others) + 1)
-        taking = [self._mail.take((number, PUSH, rank)) for rank in ranks if rank != self._rank]
+        taking = [self._mail.take((number, what, rank)) for rank in ranks if rank != self._rank]
         _, parts = await asyncio.gather(asyncio.gather(*sending), asyncio.gather(*taking))
         parts.insert(self._rank, made)
-        pushes = [push for part in parts for push in part]
-        return [push.sums for push in pushes], await self._in_thread(self._sweep, state, pushes)
+        return [one for part in parts for one in part]
 
     async def _decide(
         self, state: State, pushed: list[PushSums], report: SweepReport, until: float, at: float
@@ -246,14 +264,14 @@ class StripeWorker:
         self._own_push = push.stored
         return [replace(push, stored=None)]
 
-    def _sweep(self, state: State, pushes: Sequence[StripePush]) -> SweepReport:
+    def _sweep(self, state: State, pushes: Sequence[StripePush]) -> Sweep:
         if self._device_to_device:
             assert self._communicator is not None, "the devices have met"
             begins = [*(push.row_begin for push in pushes), self._group.specs[0].nodes]
             self._group.load(self._communicator.gather(self._own_push, begins))
         else:
             self._group.load((push.row_begin, push.stored) for push in pushes)
-        return self._group.begin_sweep(state, [push.sums for push in pushes])()
+        return (yield from self._group.sweep(state, [push.sums for push in pushes]))
 
     async def receive(self, subject: Subject, content: Any) -> None:
         """Take what another worker sends; it may be ahead of this one."""
@@ -342,6 +360,15 @@ class StripeWorker:
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def _brought(sweep: Sweep) -> list[Numbers]:
+    """What the next section of a sweep proposes, in memory of the host."""
+    return [(row_begin, download(stored)) for row_begin, stored in next(sweep)]
+
+
+def _reported(sweep: Sweep) -> SweepReport:
+    return returned(sweep)()
 
 
 def sweep_epoch(key: str, decision: Decision) -> EpochReport | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -15,12 +16,13 @@ from numpy.typing import NDArray
 from oocpr.engine.backend import Streams
 from oocpr.engine.reduction import PassReport, is_over, record_pass, reduce_pass
 from oocpr.engine.stripe import StripeGroup
+from oocpr.engine.tiles.stream import returned
 from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import Backend
     from oocpr.engine.method import PassRecord, State
-    from oocpr.engine.stripe import Job, StripePush, SweepReport, TilePlacement
+    from oocpr.engine.stripe import Job, Numbers, StripePush, Sweep, SweepReport, TilePlacement
     from oocpr.engine.tiles.source import RankedStore
 
 Result = TypeVar("Result")
@@ -196,18 +198,35 @@ class LocalExecutor:
         `again` is for a probe: it sweeps over what was loaded before, and waits for each device in its own
         thread, since in turns only the last of them would be known to be done.
         """
-        if not self._all_resident:
-            return self._backends.each(partial(self._sweep, state, pushes, again))
-        begun, indices = {}, range(len(self.groups))
-        for index in self._most_streamed_first() if self._job.plan.devices else indices:
-            begun[index] = self._begin_sweep(state, pushes, again, index)
-        if again:
-            return self._backends.each(lambda index: begun[index]())
-        return [begun[index]() for index in indices]
+        resident = self._all_resident
+        each = self._in_turn if resident else self._backends.each
+        sweeps = [self._sweep(state, pushes, again, index) for index in range(len(self.groups))]
+        held: list[list[Numbers]] = []
+        try:
+            for _ in range(self._job.plan.sections - 1):
+                proposed = list(chain.from_iterable(each(partial(_next, sweeps))))
+                each(partial(self._put_proposals, proposed))
+                if self._job.plan.devices:
+                    # Until all have reported, others may be reading it.
+                    held.append(proposed)
+            if not resident:
+                return each(partial(_report, sweeps))
+            begun = each(partial(_rest, sweeps))
+            return (self._backends.each if again else self._in_turn)(lambda index: begun[index]())
+        finally:
+            # After an error of one of them, others are still reading.
+            for sweep in sweeps:
+                sweep.close()
 
     @property
     def _all_resident(self) -> bool:
         return all(group.all_resident for group in self.groups)
+
+    def _in_turn(self, work: Callable[[int], Result]) -> list[Result]:
+        """Work for each backend in this thread, first for those that most tiles stream to."""
+        order = self._most_streamed_first() if self._job.plan.devices else range(len(self.groups))
+        done = {index: work(index) for index in order}
+        return [done[index] for index in range(len(self.groups))]
 
     def _most_streamed_first(self) -> list[int]:
         """Devices, by how many of their tiles do not stay there."""
@@ -223,16 +242,14 @@ class LocalExecutor:
     def _push(self, state: State, index: int) -> list[StripePush]:
         return self.groups[index].begin_push(state)()
 
-    def _begin_sweep(
-        self, state: State, pushes: Sequence[StripePush], again: bool, index: int
-    ) -> Callable[[], SweepReport]:
+    def _sweep(self, state: State, pushes: Sequence[StripePush], again: bool, index: int) -> Sweep:
         group = self.groups[index]
         if not again:
             group.load((push.row_begin, push.stored) for push in pushes)
-        return group.begin_sweep(state, [push.sums for push in pushes], bring=not again)
+        return (yield from group.sweep(state, [push.sums for push in pushes], bring=not again))
 
-    def _sweep(self, state: State, pushes: Sequence[StripePush], again: bool, index: int) -> SweepReport:
-        return self._begin_sweep(state, pushes, again, index)()
+    def _put_proposals(self, proposals: Sequence[Numbers], index: int) -> None:
+        self.groups[index].put_proposals(proposals)
 
     def save(self, number: int) -> tuple[tuple[str, ...], ...]:
         """See Executor."""
@@ -281,3 +298,15 @@ class LocalExecutor:
         if self.groups:
             self._backends.each(lambda index: self.groups[index].close())
         self.groups.clear()
+
+
+def _next(sweeps: Sequence[Sweep], index: int) -> list[Numbers]:
+    return next(sweeps[index])
+
+
+def _rest(sweeps: Sequence[Sweep], index: int) -> Callable[[], SweepReport]:
+    return returned(sweeps[index])
+
+
+def _report(sweeps: Sequence[Sweep], index: int) -> SweepReport:
+    return _rest(sweeps, index)()

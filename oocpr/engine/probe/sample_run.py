@@ -58,7 +58,7 @@ class SampleRun:
         samples: list[TileSample],
         measuring: Measuring,
     ) -> None:
-        stripes = job.plan.stripes
+        stripes, self._exchanging = job.plan.stripes, job.plan.sections > 1
         if not job.plan.devices and len(samples[0].tiles) < job.plan.stats.tiles:
             stripes = tuple((tile, tile + 1) for tile in samples[0].tiles)
         self._trace = Trace()
@@ -92,7 +92,10 @@ class SampleRun:
         )
 
     def load(self) -> None:
-        """Do all that is measured later once."""
+        """Do all that is measured later once, and exchange a proposal if stripes of the run do."""
+        for group in self._executor.groups if self._exchanging else ():
+            taken = group.backend.take_proposals(group.gather_vector, 0, 1)
+            group.put_proposals([(0, taken)])
         self._measured(LOADED_ROUNDS, 0.0)
 
     def measure(self) -> list[SampleTimes]:

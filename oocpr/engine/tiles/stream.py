@@ -8,7 +8,7 @@ the memory whatever the speeds are. Resident tiles are read and prepared once, i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class TileBytes(Protocol):
@@ -62,12 +63,25 @@ class Tiles(Protocol):
         Raises DamagedError if a tile's bytes are not what was written; no later tile is computed.
         """
 
+    def steps(self, compute: Callable[[int, Any], None]) -> Generator[None, None, PassTraffic]:
+        """Do as `run` does, and yield after each tile; meanwhile others are read."""
+
     @property
     def all_resident(self) -> bool:
         """Whether all tiles are where they stay, so that a pass reads nothing."""
 
     def close(self) -> None:
         """End what is still going on and free all tiles; no pass follows."""
+
+
+def returned(steps: Generator[Any, None, Result]) -> Result:
+    """What a generator returns, once it has gone on to its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 class ReadAhead(Generic[Item]):
@@ -220,10 +234,15 @@ class TileStream:
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles."""
+        return returned(self.steps(compute))
+
+    def steps(self, compute: Callable[[int, Any], None]) -> Generator[None, None, PassTraffic]:
+        """See Tiles."""
         if not self.all_resident:
-            return self._read_and_compute(compute)
+            return (yield from self._read_and_compute(compute))
         for tile in self._tiles:
             compute(tile, self._kept[tile])
+            yield
         return PassTraffic(0, 0.0)
 
     @property
@@ -236,13 +255,14 @@ class TileStream:
         self._kept.clear()
         self._ring.clear()
 
-    def _read_and_compute(self, compute: Callable[[int, Any], None]) -> PassTraffic:
+    def _read_and_compute(self, compute: Callable[[int, Any], None]) -> Generator[None, None, PassTraffic]:
         waited, total = 0.0, 0
         to_read = [tile for tile in self._tiles if tile not in self._kept]
         with self._ring.reading(to_read, self._read) as ahead:
             for tile in self._tiles:
                 if tile in self._kept:
                     compute(tile, self._kept[tile])
+                    yield
                     continue
                 asked = time.perf_counter()
                 size, arrived = ahead.take()
@@ -253,6 +273,7 @@ class TileStream:
                 compute(tile, arrived)
                 del arrived  # or it would be there while the next tile is waited for
                 ahead.release()
+                yield
         if self.all_resident:
             self._ring.clear()
         return PassTraffic(total, waited)
