@@ -14,7 +14,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -191,7 +191,7 @@ class DaskExecutor:
         self._resources = {each.worker: dict(each.resources) or None for each in assigned}
         self._epochs, self._nodes, self._peak = count(), job.plan.stats.nodes, 0
         self._held: list[Any] = []
-        self._ahead: deque[Any] = deque()
+        self._ahead: deque[tuple[Any, ...]] = deque()
         try:
             with self._errors():
                 jobs = self._watch.during(partial(client.sync, _scattered, client, job, self._names))
@@ -235,9 +235,10 @@ class DaskExecutor:
 
         while True:
             while len(ahead) < EPOCHS_AHEAD:
-                decision = self._submit_epoch(decision)
-                ahead.append(decision)
-            (decided,) = self._wait([ahead[0]], pause)
+                # The scheduler may hear that a task's result is not wanted before it hears of what needs it.
+                ahead.append(self._submit_epoch(decision))
+                decision = ahead[-1][0]
+            (decided,) = self._wait([ahead[0][0]], pause)
             ahead.popleft()
             for record in decided.records:
                 note(record)
@@ -246,19 +247,20 @@ class DaskExecutor:
                 return cast("State", decided.state)
             pause()
 
-    def _submit_epoch(self, decision: Any) -> Any:
-        """Have an epoch follow a decision; returns the decision that it leads to, as a future."""
+    def _submit_epoch(self, decision: Any) -> tuple[Any, ...]:
+        """Have an epoch follow a decision; returns futures of what that leads to, and of the reports."""
         epoch = next(self._epochs)
         with self._errors():
             reports = [
                 self._client.submit(sweep_epoch, address.key, decision, **self._on(address, "sweep", epoch))
                 for address in self._addresses
             ]
-            return self._client.submit(
+            made = self._client.submit(
                 reduce_epoch, self._held[0], self._nodes, decision, reports,
                 key=(f"reduce-{self._job.token[:8]}", epoch), workers=self._names, pure=False, retries=0,
                 priority=1,
             )  # fmt: skip
+        return made, *reports
 
     def _on(self, address: WorkerAddress, what: str, epoch: int) -> dict[str, Any]:
         """How a task is submitted that a worker does to its stripes."""
@@ -345,7 +347,10 @@ class DaskExecutor:
                 ask = partial(self._client.run, close_workers, self._job.token, on_error="ignore")
                 self._watch.during(partial(ask, workers=left), left)
         # Cancelling would ask the scheduler for tasks, dependents of these, that this client does not hold.
-        for future in (*reversed(self._ahead), *reversed(self._held)):
+        for future in (
+            *(each for futures in reversed(self._ahead) for each in futures),
+            *reversed(self._held),
+        ):
             future.release()
 
     def _join(self) -> None:
@@ -435,7 +440,11 @@ async def _results(calls: Sequence[Any]) -> list[Any] | None:
     """What calls return, or None if some have not ended after CHECK_INTERVAL; raises the first failure."""
 
     async def result(call: Any) -> Any:
-        return await call
+        try:
+            return await call
+        except asyncio.CancelledError as error:
+            # Of a future that Dask has given up; Dask's own way out of its loop loses it.
+            raise CancelledError(str(error)) from error
 
     waiting = [asyncio.ensure_future(result(call)) for call in calls]
     try:

@@ -317,11 +317,12 @@ def wait_for_workers(client: Any, count: int) -> None:
 
     Raises LostError if there is none then.
     """
-    with cluster_errors(client):
-        with suppress(TimeoutError):
-            client.wait_for_workers(count, timeout=RETURN_TIMEOUT)
-        if not check_workers(client, ()):
-            raise LostError("all workers were lost.", RANK_AGAIN)
+    # A client of a cluster of its own would ask that, which may not know yet who is lost.
+    until = time.monotonic() + RETURN_TIMEOUT
+    while len(living := check_workers(client, ())) < count and time.monotonic() < until:
+        time.sleep(0.1)
+    if not living:
+        raise LostError("all workers were lost.", RANK_AGAIN)
 
 
 def check_versions(client: Any, remedy: str = RANK_AGAIN) -> None:
