@@ -6,7 +6,8 @@ import logging
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -18,7 +19,7 @@ from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
     from oocpr.engine.scc.run import SccGraph
-    from oocpr.ingest.tiles import SortEncodeService
+    from oocpr.ingest.cluster import Workers
     from oocpr.progress import Listener
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Source
@@ -165,8 +166,11 @@ def import_graph(
         Keep on the disk all that is finished, in ``NAME.zarr.unfinished`` in `tmp`, until the store is whole;
         and go on with what the same import, however it ended, has kept there. Takes files only.
     client
-        A ``distributed.Client`` whose workers sort the edges and encode the tiles, to the same bytes; None to
-        work in this process. `memory` is that of this process.
+        A ``distributed.Client`` whose workers read, sort and store the edges, to the same bytes; None to
+        work in this process. Workers have to find the files of `source` and the folder of `path` under the
+        same paths, and go by their own memory limits. What they cannot do, this process does alone, and says
+        so: names, ids that 32 bits do not hold, orders but ``"keep"`` and ``"degree"``, `resume`, formats but
+        text and Parquet, and whatever is in the memory of this process.
     progress
         True to see on standard error how far it is, or an `oocpr.progress.Progress`; None for silence.
     on_message
@@ -193,7 +197,6 @@ def import_graph(
     from oocpr.store.graph import open_store
 
     progress = as_progress(progress)
-    service = sort_encode_service(client)
     budget = parse_bytes(memory)
     duplicates = options.pop("duplicates", None)
     sources = source if isinstance(source, list | tuple) else [source]
@@ -202,20 +205,21 @@ def import_graph(
     _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
     reasons: list[str] = []
     left: list[str] = []
-    stored = build_store(
-        opened,
-        path,
-        memory=budget,
-        order=order,
-        tmp=tmp,
-        overwrite=overwrite,
-        resume=resume,
-        duplicates=duplicates,
-        progress=progress,
-        on_message=left.append if on_message is None else on_message,
-        on_reason=reasons.append,
-        service=service,
-    )
+    with _import_workers(client, tmp) as workers:
+        stored = build_store(
+            opened,
+            path,
+            memory=budget,
+            order=order,
+            tmp=tmp,
+            overwrite=overwrite,
+            resume=resume,
+            duplicates=duplicates,
+            progress=progress,
+            on_message=left.append if on_message is None else on_message,
+            on_reason=reasons.append,
+            workers=workers,
+        )
     for reason in reasons:
         _LOG.info("%s", reason)
     notices = [*left, *opened.notices, *weight_notices(opened, duplicates)]
@@ -299,13 +303,16 @@ def weight_notices(source: Source, duplicates: str | None) -> list[str]:
     return unused_columns(getattr(source, "unused_columns", ()))
 
 
-def sort_encode_service(client: Any) -> SortEncodeService | None:
-    """Return what sorts edges and encodes tiles on the workers of a client; None for this process."""
+@contextmanager
+def _import_workers(client: Any, tmp: str | os.PathLike[str] | None) -> Iterator[Workers | None]:
+    """Give the workers of a client for an import, None for this process."""
     if client is None:
-        return None
-    from oocpr.engine.executors.dask_import import DaskSortEncodeService
+        yield None
+        return
+    from oocpr.engine.executors.dask_import import DaskImportWorkers
 
-    return DaskSortEncodeService(client)
+    with closing(DaskImportWorkers(client, None if tmp is None else os.path.abspath(tmp))) as workers:  # noqa: PTH100
+        yield workers
 
 
 def _duplicate_notices(source: Any, count: int, *, weighted: bool) -> list[str]:
@@ -395,8 +402,10 @@ def append(
         node has its place among the ids, or behind all names.
     path
         The store to make, ``.zarr``; it may be that of the graph, which is replaced with `overwrite`.
-    memory, tmp, overwrite, client, progress
+    memory, tmp, overwrite, progress
         As for `import_graph`.
+    client
+        Is taken as for `import_graph`, but this process adds the edges alone, and says so.
     **options
         How the source is read, see `oocpr.api.arguments.ImportOptions`, without labels; ``duplicates`` is
         what it was when the graph was imported, and only graphs of earlier versions need it.
@@ -443,9 +452,10 @@ def append(
             overwrite=overwrite,
             duplicates=duplicates,
             progress=progress,
-            service=sort_encode_service(client),
         )
     tiles = old.store.tiles
     unchanged = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."
     notices = [*opened.notices, *weight_notices(opened, duplicates), unchanged]
+    if client is not None:
+        notices.append("This process added the edges alone, without workers.")
     return Graph(open_store(path), notices=notices)

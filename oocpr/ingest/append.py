@@ -27,7 +27,6 @@ from oocpr.ingest.orders import make_order
 from oocpr.ingest.resume import OneShotImport
 from oocpr.ingest.rows import EdgeCounter, Rows, check_finite, duplicate_policy
 from oocpr.ingest.spill.partition import NO_WEIGHTS
-from oocpr.ingest.tiles import LocalSortEncode, SortEncodeService
 from oocpr.jit import entry, inner
 from oocpr.progress import Progress, silent
 from oocpr.sources.base import BaseSource
@@ -389,7 +388,6 @@ def append_store(
     overwrite: bool = False,
     duplicates: str | None = None,
     progress: Progress = silent,
-    service: SortEncodeService | None = None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> tuple[Attributes, int]:
@@ -423,7 +421,7 @@ def append_store(
     degrees = sum(int(store.out_degree(lo, hi).sum(dtype=np.uint64)) for lo, hi in _spans(store.nodes))
     check_degree_sum(store.path, degrees, store.edges)
     with ExitStack() as stack:
-        resources = Resources(memory, progress, service or LocalSortEncode(), block_edges, bucket_edges)
+        resources = Resources(memory, progress, block_edges, bucket_edges)
         job = OneShotImport(Path(path), tmp, overwrite=overwrite)
         joint = StoredPlusNew(store, source)
         pipeline = Pipeline(joint, job, stack, "Adding edges", how, facts.tile_edges, resources)

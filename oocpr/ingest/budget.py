@@ -8,7 +8,6 @@ with the rest.
 from __future__ import annotations
 
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.memory import Needs
 from oocpr.units import format_bytes
 
 SORTED_BYTES = 16
@@ -44,14 +43,6 @@ MIN_BLOCK_EDGES, MAX_BLOCK_EDGES = 1 << 12, 1 << 20
 MIN_BUCKET_EDGES, DEFAULT_BUCKET_EDGES = 1 << 17, 1 << 19
 MIN_TILE_EDGES, MAX_TILE_EDGES, LARGEST_TILE_EDGES = 1 << 10, 1 << 20, 1 << 31
 TILES_WANTED = 4
-
-
-LOCAL_NEEDS = Needs(
-    key_bytes=0,
-    edge_bytes=WRITER_BYTES_PER_EDGE - TILE_BYTES_PER_EDGE,
-    row_bytes=WRITER_BYTES_PER_ROW - ENTERED_BYTES_PER_ROW,
-)
-"""What threads of this process need to sort and encode."""
 
 
 def require(needed: int, given: int, what: str) -> None:
@@ -92,22 +83,22 @@ def spill_memory(spare: int, block_edges: int, cores: int, *, weighted: bool = F
     says which nodes there are may need some, too. If it is too little, part of the files goes to the disk.
     """
     spare = max(0, spare - SLACK_BYTES)
-    writing = (cores + 1) * _written_bytes(LOCAL_NEEDS, weighted=weighted) * MAX_TILE_EDGES
+    writing = (cores + 1) * _written_bytes(weighted=weighted) * MAX_TILE_EDGES
     beside = _source_bytes(weighted=weighted) * block_edges if weighted else 0
     return spare - max(
         min(beside, spare), min(spare // 3, max(WAITING_BYTES_PER_EDGE * block_edges, writing))
     )
 
 
-def _written_bytes(needs: Needs, *, weighted: bool) -> int:
+def _written_bytes(*, weighted: bool) -> int:
     """Bytes of an edge of a tile on its way out."""
-    return TILE_BYTES_PER_EDGE + needs.edge_bytes + (WEIGHT_BYTES + CODED_WEIGHT_BYTES) * weighted
+    return WRITER_BYTES_PER_EDGE + (WEIGHT_BYTES + CODED_WEIGHT_BYTES) * weighted
 
 
-def min_bytes(tile_edges: int | None, needs: Needs = LOCAL_NEEDS, *, weighted: bool = False) -> int:
+def min_bytes(tile_edges: int | None, *, weighted: bool = False) -> int:
     """Bytes that an import needs beside what the process holds already, however small the graph is."""
     reading = MIN_BLOCK_EDGES * SOURCE_BYTES_PER_EDGE
-    share = SortBudget(1, LARGEST_TILE_EDGES, tile_edges or MIN_TILE_EDGES, needs, weighted=weighted)
+    share = SortBudget(1, LARGEST_TILE_EDGES, tile_edges or MIN_TILE_EDGES, weighted=weighted)
     return SLACK_BYTES + reading + share.writing(0)
 
 
@@ -127,23 +118,23 @@ def stored_tile_bytes(tile_edges: int, rows: int, *, weighted: bool = False) -> 
 
 
 class SortBudget:
-    """How the memory of sorting and writing so many nodes and edges, duplicates included, is divided."""
+    """How the memory of sorting and writing so many nodes and edges, duplicates included, is divided.
 
-    def __init__(
-        self, nodes: int, edges: int, tile_edges: int, needs: Needs = LOCAL_NEEDS, *, weighted: bool = False
-    ) -> None:
+    `tile` are the bytes of a tile on its way out.
+    """
+
+    def __init__(self, nodes: int, edges: int, tile_edges: int, *, weighted: bool = False) -> None:
         self._nodes = nodes
         self._edges = edges
-        self._key = SORTED_BYTES + needs.key_bytes + WEIGHT_BYTES * weighted
-        self._usual = max(DEFAULT_BUCKET_EDGES, needs.typical_keys)
-        self._tile = (ENTERED_BYTES_PER_ROW + needs.row_bytes) * planned_rows(nodes, edges, tile_edges)
-        self._tile += _written_bytes(needs, weighted=weighted) * min(tile_edges, edges)
+        self._key = SORTED_BYTES + WEIGHT_BYTES * weighted
+        self.tile = WRITER_BYTES_PER_ROW * planned_rows(nodes, edges, tile_edges)
+        self.tile += _written_bytes(weighted=weighted) * min(tile_edges, edges)
         self._filling = (TILE_BYTES_PER_EDGE + WEIGHT_BYTES * weighted) * min(tile_edges, edges)
         self._counters = (4 + SUM_BYTES * weighted) * nodes
 
     def writing(self, workers: int) -> int:
         """Bytes that counting and writing hold beside the keys that are sorted."""
-        tiles = self._tile * max(1, workers) + (self._filling if workers else 0)
+        tiles = self.tile * max(1, workers) + (self._filling if workers else 0)
         return self._counters + self._nodes * (workers + 1) + tiles
 
     def min_bytes(self) -> int:
@@ -167,4 +158,4 @@ class SortBudget:
         return min((spare - self.writing(workers)) // self._key, self._useful(workers, largest))
 
     def _useful(self, workers: int, largest: int) -> int:
-        return (workers + 1) * min(max(largest, self._usual), max(self._edges, 1))
+        return (workers + 1) * min(max(largest, DEFAULT_BUCKET_EDGES), max(self._edges, 1))

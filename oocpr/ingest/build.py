@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
+from oocpr.ingest.cluster import ClusterImport, OneProcessError
 from oocpr.ingest.nodes.strings import permute_strings, take_strings, write_strings
 from oocpr.ingest.order_choice import ORDERS, Ordering
 from oocpr.ingest.orders import EdgeScan, Order, count_degrees, make_order, order_by_degree
@@ -38,7 +39,7 @@ from oocpr.ingest.spill.partition import (
     partition_run,
     repartition,
 )
-from oocpr.ingest.tiles import LocalSortEncode, SortEncodeService, Sorter, Tile, TileWriter
+from oocpr.ingest.tiles import Sorter, Tile, TileWriter
 from oocpr.progress import Progress, silent
 from oocpr.sources.block import MAX_NODES, Source
 from oocpr.store.atomic import clear_abandoned
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     import os
     from concurrent.futures import Executor
 
+    from oocpr.ingest.cluster import Workers
     from oocpr.ingest.nodes.dictionary import Dictionary
     from oocpr.ingest.nodes.strings import Piece
     from oocpr.ingest.spill.files import SpillDir
@@ -190,7 +192,6 @@ class Resources:
 
     memory: int
     progress: Progress
-    service: SortEncodeService
     block_edges: int | None
     bucket_edges: int | None
 
@@ -219,7 +220,7 @@ class Pipeline:
         self.writer = self.stack.enter_context(self.job.writer())
         self.spill_dir = self.stack.enter_context(self.job.spill_dir())
         warm_up(self.spill_dir, self.how)
-        needed = budget.min_bytes(self.tile_edges, resources.service.needs, weighted=weighted)
+        needed = budget.min_bytes(self.tile_edges, weighted=weighted)
         require(resident() + needed, self._memory, self.what)
         spare = self._memory - resident() - SLACK_BYTES
         self._block_edges = resources.block_edges or budget.block_edges(spare, weighted=self.source.weighted)
@@ -276,24 +277,24 @@ class Pipeline:
         Other `stored_edges`, sorted already, are merged with these, which takes `reserved` bytes.
         """
         self._edges, self._order, self._tile_edges = edges, order, tile_edges
-        nodes, total, service = edges.nodes, edges.edges + stored_edges, self.resources.service
-        weighted = self.how is not None
-        share = budget.SortBudget(nodes, total, tile_edges, service.needs, weighted=weighted)
+        nodes, total = edges.nodes, edges.edges + stored_edges
+        weighted, cores = self.how is not None, usable_cores()
+        share = budget.SortBudget(nodes, total, tile_edges, weighted=weighted)
         # Make room for what the threads want, and choose how many they are and how many edges they sort.
         memory, largest = self._memory - reserved, max((run.count for run in edges.runs), default=0)
-        lacking = resident_after_trim() + SLACK_BYTES + share.wanted(service.workers, largest) - memory
+        lacking = resident_after_trim() + SLACK_BYTES + share.wanted(cores, largest) - memory
         if lacking > 0:
             edges.file.shed(lacking)
         held = resident_after_trim() + SLACK_BYTES
         size = f"{format_count(nodes)} nodes and {format_count(edges.edges)} edges"
         require(held + share.min_bytes(), memory, f"Sorting {size}")
-        self._workers = workers = share.workers(memory - held, service.workers)
+        self._workers = workers = share.workers(memory - held, cores)
         space = self.resources.bucket_edges or share.bucket_edges(memory - held, workers, largest)
         self._callers = self.stack.enter_context(_worker_threads(workers)) if workers else None
         self._planned_rows = budget.planned_rows(nodes, total, tile_edges)
         self.counter = EdgeCounter(nodes, weighted=weighted)
         ranks = NO_RANKS if order.relabel is not None or edges.ids is None else edges.ids.ranks
-        self.sorter = Sorter(service, self._callers, workers, space, ranks, self.counter, self.how)
+        self.sorter = Sorter(self._callers, workers, space, ranks, self.counter, self.how)
 
     def write_tiles(self, pieces: Iterable[Rows], first_tile: int, first_row: int, total: int) -> int:
         """Write sorted edges as tiles from number `first_tile` on, which begins with `first_row`.
@@ -302,7 +303,6 @@ class Pipeline:
         Returns how many edges have their column among the owned rows of their tile.
         """
         writer = TileWriter(
-            self.resources.service,
             self.writer,
             self._callers,
             self._workers,
@@ -367,7 +367,7 @@ def build_store(
     progress: Progress = silent,
     on_message: Callable[[str], None] = lambda _: None,
     on_reason: Callable[[str], None] = lambda _: None,
-    service: SortEncodeService | None = None,
+    workers: Workers | None = None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -378,7 +378,7 @@ def build_store(
     than "keep", and 8 more for nodes with names or ids of 64 bits.
 
     Parameters are those of `oocpr.import_graph`, and these: `on_reason` gets one line if order "auto" has
-    chosen an order; `service` sorts the edges and encodes the tiles, None for threads of this process;
+    chosen an order; `workers` read, sort and write the edges if they can, None for threads of this process;
     `block_edges` and `bucket_edges` are read and sorted at once at most, None for what `memory` allows.
     """
     if order not in ORDERS:
@@ -393,6 +393,13 @@ def build_store(
         on_message(removed)
     if not resume and (found := interrupted_import(path, tmp)) is not None:
         on_message(found)
+    if workers is not None:
+        try:
+            if resume:
+                raise OneProcessError("is to be imported so that it can be resumed")
+            return ClusterImport(source, path, workers, how, order, tile_edges, overwrite, progress).run()
+        except OneProcessError as reason:
+            on_message(f"This process imports alone, without workers: {source.name} {reason}.")
     with ExitStack() as stack:
         job = OneShotImport(path, tmp, overwrite=overwrite)
         if resume:
@@ -404,7 +411,7 @@ def build_store(
             )
         if job.whole:
             return open_store(path).attributes
-        resources = Resources(memory, progress, service or LocalSortEncode(), block_edges, bucket_edges)
+        resources = Resources(memory, progress, block_edges, bucket_edges)
         pipeline = Pipeline(source, job, stack, "An import", how, tile_edges, resources)
 
         def find_order(edges: SpilledEdges) -> Order:

@@ -193,7 +193,9 @@ class EdgeSpiller:
 
     Keys are of ids, written by `partitioner`, until there are `records`; then they are of these, by segments,
     and `listed` nodes were given as such. `ids` are those that occur; None without any, once there are
-    records, and if the source has said how many nodes there are: then `largest` is the largest id.
+    records, and if the source has said how many nodes there are: then `largest` is the largest id. Buckets
+    follow from `sample`, rows of some edges, uint32; None for those of the first block. `words` is what
+    `ids` are noted in, see `IdBitmap`.
     """
 
     source: Source
@@ -202,6 +204,8 @@ class EdgeSpiller:
     memory: int
     executor: BoundedExecutor
     in_memory: InitVar[int]
+    sample: NDArray[np.uint32] | None = None
+    words: NDArray[np.uint64] | None = None
 
     def __post_init__(self, in_memory: int) -> None:
         self.edges = 0
@@ -270,7 +274,7 @@ class EdgeSpiller:
     def _fits(self, largest: int) -> bool:
         """Whether there is memory to note ids up to `largest`."""
         if self.ids is None:
-            self.ids = IdBitmap()
+            self.ids = IdBitmap(self.words)
         needed = self.ids.growth(largest) + SLACK_BYTES
         if resident() + needed > self.memory:
             self._shed(resident() + needed - self.memory)
@@ -302,7 +306,7 @@ class EdgeSpiller:
             self.partitioner = Partitioner(
                 self.file, self.block_edges, self.source.nodes, weighted=self._weighted
             )
-            self.partitioner.plan(edges.dst)
+            self.partitioner.plan(edges.dst if self.sample is None else self.sample)
         if ids is None:
             self.executor.submit(self.partitioner.add, edges)
         else:

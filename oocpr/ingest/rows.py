@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numba import int64, uint8, uint32, uint64
@@ -27,25 +27,19 @@ from oocpr.ingest.spill.id_bitmap import IdRanks, rank_of
 from oocpr.ingest.spill.partition import WEIGHT_BYTES, KeyRun, add_count, partition_run
 from oocpr.jit import BORROWING, entry, inner
 
-if TYPE_CHECKING:
-    Sort = Callable[[NDArray[np.uint64]], None]
-
-
 _CHUNK = 512
 """Keys that go through each step of a pass before the next step: few enough to stay in the nearest cache."""
 
 
-def sorted_pieces(
-    run: KeyRun, space: NDArray[np.uint64], sort: Sort = np.ndarray.sort
-) -> Iterator[tuple[NDArray[np.uint64], int]]:
+def sorted_pieces(run: KeyRun, space: NDArray[np.uint64]) -> Iterator[tuple[NDArray[np.uint64], int]]:
     """Yield the keys of `run` in ascending order, piece by piece, each with the number of keys it stands for.
 
     Pieces lie in `space`, two keys or more, and have repeats unless one is a single key; a run of more keys
-    than `space` holds is partitioned first. `sort` sorts in place.
+    than `space` holds is partitioned first.
     """
     if run.count <= space.size:
         for keys, _ in run.records(space):
-            sort(keys)
+            keys.sort()
             yield keys, run.count
     elif run.high - run.low == 1:
         space[0] = run.low
@@ -53,7 +47,7 @@ def sorted_pieces(
     else:
         with SpillFile(run.file.folder) as file:
             for bucket in partition_run(run, file, space):
-                yield from sorted_pieces(bucket, space, sort)
+                yield from sorted_pieces(bucket, space)
 
 
 @entry()
@@ -177,13 +171,16 @@ NO_RANKS = IdRanks(np.empty(0, np.uint64), np.empty(0, np.uint32))
 
 
 class EdgeCounter:
-    """Counts out-degrees and `self_loops` while it splits sorted keys into rows; for any threads."""
+    """Counts out-degrees and `self_loops` while it splits sorted keys into rows; for any threads.
+
+    `sums` are the weights that leave each node, float64, shape (nodes,); empty without weights.
+    """
 
     def __init__(self, nodes: int, *, weighted: bool = False) -> None:
         self.self_loops = 0
         self._nodes = nodes
         self._high = np.zeros(nodes, np.uint32)
-        self._sums = np.zeros(nodes if weighted else 0)
+        self.sums = np.zeros(nodes if weighted else 0)
         self._lows: deque[NDArray[np.uint8]] = deque()
         self._lock = threading.Lock()
 
@@ -222,19 +219,23 @@ class EdgeCounter:
             self._high += self._lows.pop()
         return self._high
 
+    def totals(self, first: int, stop: int) -> tuple[NDArray[np.uint32], int]:
+        """Give the out-degrees of nodes `first` to `stop` - 1, and the self-loops of all edges so far."""
+        return self.out_degree()[first:stop], self.self_loops
+
     def add_weights(self, columns: NDArray[np.uint32], weights: NDArray[np.float64] | None) -> None:
         """Add up the weights of edges that come after all before, if they have any, by their columns."""
         if weights is not None:
-            _add_out(columns, weights, self._sums)
+            _add_out(columns, weights, self.sums)
 
     def out_weight(self) -> NDArray[np.float64] | None:
         """Weights that leave each node, None without weights; InputError if float64 does not hold a sum."""
-        if not np.isfinite(self._sums).all():
+        if not np.isfinite(self.sums).all():
             raise InputError(
                 "The weights of the edges that leave a node add up to more than float64 holds.",
                 "Give smaller weights.",
             )
-        return self._sums if self._sums.size else None
+        return self.sums if self.sums.size else None
 
 
 DUPLICATES = ("merge", "sum", "count")

@@ -16,12 +16,12 @@ import numpy as np
 from numba import uint32, uint64
 from numpy.typing import NDArray
 
-from oocpr.ingest.budget import ENTERED_BYTES_PER_ROW, LOCAL_NEEDS, require
+from oocpr.ingest.budget import WRITER_BYTES_PER_ROW, require
 from oocpr.ingest.rows import EdgeCounter, Rows, sorted_pieces, weighted_pieces
 from oocpr.jit import entry
 from oocpr.store.codec.mantissa_segments import encode_segments
 from oocpr.store.codec.tiles import TileEncoder
-from oocpr.system import resident, usable_cores
+from oocpr.system import resident
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
@@ -29,59 +29,30 @@ if TYPE_CHECKING:
 
     from oocpr.ingest.spill.id_bitmap import IdRanks
     from oocpr.ingest.spill.partition import KeyRun
-    from oocpr.plan.memory import Needs
-    from oocpr.store.writer import GraphWriter
 
     _Written = tuple["Tile", int, NDArray[np.uint32], int]
 
 
-class SortEncodeService(Protocol):
-    """Sorts keys and encodes tiles for an import: this process, or others that it calls.
-
-    The import calls both functions from several threads at a time. Whoever it is, the store has the same
-    bytes: there is one ascending order of keys and one encoding of a tile. Those in other processes are of
-    `engine`, which has these methods without importing this.
-    """
-
-    @property
-    def workers(self) -> int:
-        """Calls that are worth having under way at once; as many threads make them, if there is memory."""
-
-    @property
-    def needs(self) -> Needs:
-        """What a call takes of this process's memory."""
-
-    def sort(self, keys: NDArray[np.uint64]) -> None:
-        """Put one or more contiguous keys in ascending order, in place; repeats stay."""
-
-    def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """Encode a tile to the bytes of `oocpr.store.codec.tiles.TileEncoder.encode`.
-
-        Both are contiguous: `columns` may be empty, `lengths` has one segment or more, in which columns are
-        strictly ascending. The next call from the same thread may overwrite the bytes.
-        """
+_own = threading.local()
 
 
-class LocalSortEncode:
-    """The threads of this process: NumPy sorts, the compiled coder encodes."""
+def encode(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """Encode a tile as `TileEncoder.encode`; the next call from the same thread overwrites the bytes."""
+    # Fresh memory costs more than much of what is done with it here.
+    if not hasattr(_own, "coder"):
+        _own.coder = TileEncoder()
+    coder: TileEncoder = _own.coder
+    return coder.encode(columns, lengths)
 
-    needs = LOCAL_NEEDS
 
-    def __init__(self, workers: int | None = None) -> None:
-        self.workers = usable_cores() if workers is None else workers
-        self._own = threading.local()
+class TileTarget(Protocol):
+    """Takes tiles: a `GraphWriter`, or who writes tiles of a store that another process makes."""
 
-    def sort(self, keys: NDArray[np.uint64]) -> None:
-        """See SortEncodeService."""
-        keys.sort()
+    def put_tile(self, tile: int, coded: NDArray[np.uint8], data: NDArray[np.uint8] | None = None) -> None:
+        """See GraphWriter."""
 
-    def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """See SortEncodeService."""
-        # Fresh memory costs more than much of what is done with it here.
-        if not hasattr(self._own, "coder"):
-            self._own.coder = TileEncoder()
-        coder: TileEncoder = self._own.coder
-        return coder.encode(columns, lengths)
+    def enter_tile(self, size: int, edges: int, lengths: NDArray[np.uint32]) -> None:
+        """See GraphWriter."""
 
 
 class _Buffers:
@@ -96,14 +67,13 @@ class _Buffers:
 
 @dataclass
 class Sorter:
-    """Has runs sorted, as many at a time as there is memory for.
+    """Sorts runs, as many at a time as there is memory for.
 
-    `service` sorts, called by `workers` threads of `pool`, None for the caller's own. All have `space` keys
-    in memory at once, two for each thread or more. `ranks` has the row of each id that occurs, `NO_RANKS` if
+    `workers` threads of `pool` sort, None for the caller's own. All have `space` keys in memory at once, two
+    for each thread or more. `ranks` has the row of each id that occurs, `NO_RANKS` if
     keys are of rows. `how` is one of `DUPLICATES`, None if edges have no weights.
     """
 
-    service: SortEncodeService
     pool: Executor | None
     workers: int
     space: int
@@ -154,7 +124,7 @@ class Sorter:
 
     def _sorted(self, runs: list[KeyRun], buffers: _Buffers) -> Rows:
         """Sort runs that fit in memory together."""
-        sorted_to = filled = 0
+        filled = 0
         for run in runs:
             keys = buffers.keys[filled : filled + run.count]
             if self.how is not None:
@@ -162,19 +132,15 @@ class Sorter:
                 filled += sum(some.size for some, _, _ in weighted_pieces(run, keys, weights, self.how))
                 continue
             filled += sum(some.size for some, _ in run.records(keys))
-            # No more at once than the service wants: small sorts stay in the caches.
-            if filled - sorted_to >= self.service.needs.typical_keys:
-                self.service.sort(buffers.keys[sorted_to:filled])
-                sorted_to = filled
-        if self.how is None and sorted_to < filled:
-            self.service.sort(buffers.keys[sorted_to:filled])
+            # Each on its own: small sorts stay in the caches.
+            keys.sort()
         edges = self._rows(buffers.keys[:filled], sum(run.count for run in runs), buffers)
         return edges if self.how is None else edges._replace(weights=buffers.weights[:filled])
 
     def _sorted_in_pieces(self, run: KeyRun, buffers: _Buffers) -> Iterator[Rows]:
         """Sort a run that does not fit."""
         if self.how is None:
-            for keys, count in sorted_pieces(run, buffers.keys, self.service.sort):
+            for keys, count in sorted_pieces(run, buffers.keys):
                 yield self._rows(keys, count, buffers)
             return
         for keys, weights, count in weighted_pieces(run, buffers.keys, buffers.weights, self.how):
@@ -253,16 +219,15 @@ class Tile:
 
 @dataclass
 class TileWriter:
-    """Cuts a stream of sorted rows into tiles, has them encoded and gives them to `writer` in their order.
+    """Cuts a stream of sorted rows into tiles, encodes them and gives them to `writer` in their order.
 
-    The first tile has the given `number` and begins with `first_row`. Threads of `pool` call `service` and
+    The first tile has the given `number` and begins with `first_row`. Threads of `pool` encode and call
     `writer`, for at most `limit` tiles at a time; None for the caller's own. There is memory for
     `planned_rows` rows of a tile; one of more rows needs to fit in what `memory` the process may hold.
     `local_edges` counts edges whose column is among the owned rows.
     """
 
-    service: SortEncodeService
-    writer: GraphWriter
+    writer: TileTarget
     pool: Executor | None
     limit: int
     nodes: int
@@ -300,7 +265,7 @@ class TileWriter:
         tile.next_row = next_row
         if rows > self.planned_rows:
             self._enter(0)
-            needed = resident() + (ENTERED_BYTES_PER_ROW + self.service.needs.row_bytes) * rows
+            needed = resident() + WRITER_BYTES_PER_ROW * rows
             require(needed, self.memory, f"A tile of {format_count(rows)} rows")
         self._enter(max(0, self.limit - 1))
         if self.pool is None:
@@ -317,7 +282,7 @@ class TileWriter:
 
     def _write(self, number: int, tile: Tile) -> _Written:
         lengths, weights = tile.lengths(), tile.weights
-        coded = self.service.encode(tile.columns, lengths)
+        coded = encode(tile.columns, lengths)
         self.writer.put_tile(number, coded, None if weights is None else encode_segments(weights))
         return tile, coded.size, lengths, tile.local_edges()
 

@@ -172,20 +172,6 @@ def writing_bytes(*, base: int, nodes: int, ordered: bool, texts: int = 0) -> in
     return base + nodes * (8 + ordered * max(20, 8 + 8 * texts)) + WRITING
 
 
-@dataclass(frozen=True)
-class Needs:
-    """Bytes that sorting and encoding for an import take beside what they are given, of all calls together.
-
-    The encoded bytes of a tile count, at most 6 per edge and 5 per row. Neighbouring buckets are sorted in
-    one call until they have `typical_keys` keys, if memory allows.
-    """
-
-    key_bytes: int
-    edge_bytes: int
-    row_bytes: int
-    typical_keys: int = 1
-
-
 def weighted_tile_bytes(columns: int, weights: int) -> int:
     """Most bytes of a tile with its weights behind it, on pages of their own, by the most of both."""
     return PAGE + -(-columns // PAGE) * PAGE + weights

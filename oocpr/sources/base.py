@@ -65,6 +65,10 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None and (name, value) != default}
 
 
+def _reserve_anything(needed: int, what: str) -> None:
+    """Refuse nothing; see `BaseSource.reserve`."""
+
+
 class BaseSource(ABC):
     """A graph from somewhere, which messages call `title`; each format has its own ``_read``.
 
@@ -77,6 +81,9 @@ class BaseSource(ABC):
         Called before more memory is taken than the blocks account for, with the bytes and what needs them,
         the subject of a sentence; raises DoesNotFitError if there are not so many. Whoever reads the
         blocks and has a budget sets it; without one nothing is refused.
+
+    is_part
+        Whether it is one of the `parts` of a source, which may hold no edges.
 
     The others are those of `oocpr.sources.block.Source`.
     """
@@ -92,13 +99,21 @@ class BaseSource(ABC):
         self.closed: str | None = None
         self.weighted = options.get("weight") is not None
         self.unused_columns: list[str] = []
-        self.reserve: Reserve = lambda needed, what: None  # noqa: ARG005
+        self.reserve: Reserve = _reserve_anything
+        self.is_part = False
         self._options = options
         self._labels_path = options.get("labels")
 
     def identity(self) -> dict[str, Any] | None:
         """See `oocpr.sources.block.ResumableSource`."""
         return None
+
+    def parts(self, count: int) -> list[BaseSource]:  # noqa: ARG002 - for those that can be divided
+        """Divide the source, of which nothing was read, into about `count` sources for other processes.
+
+        Together they have its edges, and they can be pickled. Empty if it cannot be divided.
+        """
+        return []
 
     def locate(self, edge: int) -> str:
         """Say where the edge that came as number `edge`, counted from 0, stands."""
@@ -110,7 +125,7 @@ class BaseSource(ABC):
         for block in self._read(max_edges):
             empty = False
             yield block
-        if empty and not self.nodes:
+        if empty and not self.nodes and not self.is_part:
             raise InputError(f"{self.title} holds no edges.", "Check that it is what you mean.")
         self.position = self.size or self.position
 
@@ -145,6 +160,9 @@ class BaseSource(ABC):
 _HOW = ("source_column", "target_column", "weight", "header")
 """Options that say how the files of a format are read."""
 
+MIN_PART_BYTES = 1 << 24
+"""Least bytes of a part of files, unless there are fewer."""
+
 _LABELS = 1 << 14
 """Labels between two looks at the memory that is left."""
 
@@ -171,6 +189,30 @@ class FileSource(BaseSource):
             return None
         how = {name: str(value) for name, value in given(self._options).items() if name in _HOW}
         return {"reader": type(self).__name__, "name": self.name, "files": files, "labels": named, "how": how}
+
+    def parts(self, count: int) -> list[BaseSource]:
+        """See BaseSource: neighbouring files, or pieces of them, of about as many bytes."""
+        total = self.size
+        if total is None or self._labels_path is not None or not all(file.reopenable for file in self.files):
+            return []
+        step = max(MIN_PART_BYTES, -(-total // count))
+        groups: list[list[InputFile]] = []
+        before = 0
+        for piece in (piece for file in self.files for piece in self._divided(file, step)):
+            # By where their middles lie.
+            place = (2 * before + (piece.size or 0)) // (2 * step)
+            if not groups or place >= len(groups):
+                groups.append([])
+            groups[-1].append(piece)
+            before += piece.size or 0
+        made: list[BaseSource] = [type(self)(group, **self._options) for group in groups]
+        for part in made:
+            part.is_part = True
+        return made
+
+    def _divided(self, file: InputFile, max_bytes: int) -> list[InputFile]:  # noqa: ARG002
+        """Divide a file that is to be read side by side with others; empty if it has to be read with them."""
+        return []
 
     def _streams(self) -> Iterator[ByteStream]:
         """Open the files one after the other."""
@@ -232,6 +274,14 @@ class Undirected(BaseSource):
         """See `oocpr.sources.block.ResumableSource`."""
         known = self._source.identity() if isinstance(self._source, ResumableSource) else None
         return None if known is None else {"undirected": known}
+
+    def parts(self, count: int) -> list[BaseSource]:
+        """See BaseSource."""
+        parts = self._source.parts(count) if isinstance(self._source, BaseSource) else []
+        made: list[BaseSource] = [Undirected(part) for part in parts]
+        for part in made:
+            part.is_part = True
+        return made
 
     def locate(self, edge: int) -> str:
         """Say where edge number `edge`, from 0, stands in the source; of a reversed one, one near it."""

@@ -73,6 +73,81 @@ class LocalFile:
         return LocalFile(path) if os.path.isfile(path) else None  # noqa: PTH113
 
 
+class FileLines(LocalFile):
+    """The lines of an uncompressed text of this machine that begin from byte `start` to below byte `stop`."""
+
+    def __init__(self, path: Path, start: int, stop: int) -> None:
+        super().__init__(path)
+        self._start, self._stop = start, stop
+
+    @property
+    def begins(self) -> bool:
+        """Whether it has the first line of the file."""
+        return self._start == 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the range, about those of its lines."""
+        return self._stop - self._start
+
+    @property
+    def lines_before(self) -> int:
+        """Lines of the file that come before these; the file is read for it."""
+        count = 0
+        with super().open() as file:
+            left = _line_start(file, self._start)
+            file.seek(0)
+            while left > 0 and (data := file.read(min(left, _COUNTED_BYTES))):
+                count += data.count(b"\n")
+                left -= len(data)
+        return count
+
+    def open(self) -> BinaryIO:
+        """Open the file at its first line; InputError if that cannot be."""
+        file = super().open()
+        end = _line_start(file, self._stop)
+        file.seek(_line_start(file, self._start))
+        return cast("BinaryIO", _Limited(file, end))
+
+
+_COUNTED_BYTES = 1 << 16
+
+
+def _line_start(file: BinaryIO, at: int) -> int:
+    """Find where the first line begins at or behind a byte; the end of the file if none does."""
+    if at == 0:
+        return 0
+    at -= 1
+    file.seek(at)
+    # Not by lines, which may be longer than memory is large.
+    while data := file.read(_COUNTED_BYTES):
+        if (found := data.find(b"\n")) >= 0:
+            return at + found + 1
+        at += len(data)
+    return at
+
+
+class _Limited(io.RawIOBase):
+    """A file from where it stands to a byte."""
+
+    def __init__(self, file: BinaryIO, end: int) -> None:
+        self._file = file
+        self._left = end - file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer).cast("B")[: max(0, self._left)]
+        count = cast("io.BufferedIOBase", self._file).readinto(view)
+        self._left -= count
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 class RemoteFile:
     """A file behind a URL, such as ``s3://bucket/edges.txt.gz``, through the file systems of fsspec."""
 
@@ -338,6 +413,13 @@ _READ_BYTES = 1 << 16
 COMPRESSED = tuple(_MAGIC)  # suffixes of compressed files
 
 
+def is_compressed(file: LocalFile) -> bool:
+    """Tell whether a file is an archive, by its suffix or its first bytes."""
+    with file.open() as opened:
+        head = opened.read(8)
+    return Path(file.name).suffix.lower() in _MAGIC or any(map(head.startswith, _MAGIC.values()))
+
+
 def uncompressed_name(path: AnyPath) -> str:
     """Name of a file without its folder and the suffix of its compression.
 
@@ -405,6 +487,7 @@ class ByteStream:
     def __init__(self, path: AnyPath) -> None:
         file = input_file(path)
         self.title = str(file)
+        self._input = file
         self._suffix = Path(file.name).suffix.lower()
         self._file = PeekableStream(file.open())
         try:
@@ -418,6 +501,16 @@ class ByteStream:
     def position(self) -> int:
         """Compressed bytes read so far."""
         return self._file.tell()
+
+    @property
+    def begins(self) -> bool:
+        """Whether the first line is that of the file."""
+        return not isinstance(self._input, FileLines) or self._input.begins
+
+    @property
+    def lines_before(self) -> int:
+        """Lines of the file before the first one here."""
+        return 0 if self.begins else cast("FileLines", self._input).lines_before
 
     def readinto(self, view: memoryview) -> int:
         """Fill a writable view from its front; returns how many bytes were there, 0 at the end."""

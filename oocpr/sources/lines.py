@@ -75,6 +75,11 @@ class LineReader:
                 "the text is UTF-16, not UTF-8.", f"Convert it: iconv -f UTF-16 -t UTF-8 {self._name}."
             )
 
+    @property
+    def begins(self) -> bool:
+        """Whether the stream began with the first line of its file."""
+        return self._stream.begins
+
     def peek(self, errors: str = "strict") -> str | None:
         """Look at the next line, without its end; None at the end of the stream."""
         if self._start == self._whole and not self._fill():
@@ -160,7 +165,8 @@ class LineReader:
 
     def error(self, cause: str, remedy: str) -> InputError:
         """Build the error for the line that comes next."""
-        return InputError(f"{self._name}, line {self.line}: {cause}", remedy)
+        line = self.line + self._stream.lines_before
+        return InputError(f"{self._name}, line {line}: {cause}", remedy)
 
     def _fill(self) -> bool:
         """Bring at least one more whole line into the buffer; False if there is none."""

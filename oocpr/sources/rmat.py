@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from itertools import pairwise
 from typing import Any
 
@@ -93,6 +94,7 @@ class Rmat(BaseSource):
         name = f"rmat{scale}-{edge_factor}-seed{seed}" + ("" if permute else "-unpermuted")
         super().__init__(name, name)
         self.edges = edge_factor << scale
+        self._first = 0
         self.size = 8 * self.edges  # two ids of 4 bytes per edge
         self.nodes = 1 << scale
         self._scale = scale
@@ -110,6 +112,15 @@ class Rmat(BaseSource):
         """See `oocpr.sources.block.ResumableSource`."""
         return {"reader": "Rmat", **self._parameters}
 
+    def parts(self, count: int) -> list[BaseSource]:
+        """See BaseSource."""
+        made: list[BaseSource] = []
+        for low, high in pairwise([self.edges * k // count for k in range(count + 1)]):
+            part = copy(self)
+            part._first, part.edges, part.size = low, high - low, 8 * (high - low)
+            made.append(part)
+        return made
+
     def blocks(self, max_edges: int) -> Iterator[EdgeBlock]:
         """Yield the edges in blocks of at most `max_edges`, each made by all cores."""
         cores = usable_cores()
@@ -121,7 +132,7 @@ class Rmat(BaseSource):
                 cuts = [count * piece // pieces for piece in range(pieces + 1)]
                 made = [
                     pool.submit(
-                        fill_edges, np.uint64(first + low), self._key, self._scale, self._keys,
+                        fill_edges, np.uint64(self._first + first + low), self._key, self._scale, self._keys,
                         src[low:high], dst[low:high],
                     )
                     for low, high in pairwise(cuts)

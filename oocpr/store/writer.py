@@ -15,7 +15,7 @@ import zarr
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from oocpr.errors import UsageError
+from oocpr.errors import SetupError, UsageError
 from oocpr.store.atomic import NewFolder, naming_failures, root_checksum
 from oocpr.store.codec.mantissa_segments import join_segments
 from oocpr.store.codec.tiles import decode_tile
@@ -53,6 +53,36 @@ class Chunk(NamedTuple):
 
     size: int
     crc: int
+
+
+class WrittenTile(NamedTuple):
+    """A tile whose chunks are in the folder of a store: its edges, their columns, and weights if any."""
+
+    edges: int
+    columns: Chunk
+    data: Chunk | None
+
+
+def write_tile(
+    folder: Path, tile: int, coded: NDArray[np.uint8], data: NDArray[np.uint8] | None
+) -> tuple[Chunk, Chunk | None]:
+    """Write a tile to the folder of a store that another process makes; see `GraphWriter.put_tile`.
+
+    Raises SetupError if the folder is not there, and as GraphWriter if it cannot be written to.
+    """
+    if not folder.is_dir():
+        raise SetupError(
+            f"{folder} is not there.",
+            "Put the store where all processes find it under the same path, such as a shared folder.",
+        )
+    with naming_failures(folder):
+        for chunks in (INDICES, DATA) if data is not None else (INDICES,):
+            # Not with parents: the folder is removed if the import fails, and must not come back.
+            for path in ("in_edges", chunks, f"{chunks}/c"):
+                (folder / path).mkdir(exist_ok=True)
+        columns = _ChunkFolder(folder / INDICES / "c", made=True).write(tile, coded)
+        weights = None if data is None else _ChunkFolder(folder / DATA / "c", made=True).write(tile, data)
+        return columns, weights
 
 
 class GraphWriter:
@@ -120,6 +150,19 @@ class GraphWriter:
             with self._writing():
                 self._on_written(event)
         self._count(size, edges, self._ends(lengths), data)
+
+    def take_over(self, tile: WrittenTile, lengths: NDArray[np.integer[Any]]) -> None:
+        """Append the next tile, which another process has written to the resumable folder; see `enter_tile`.
+
+        Raises SetupError if it is not there.
+        """
+        for files, chunk in ((self._indices, tile.columns), (self._data, tile.data)):
+            if chunk is not None and not files.holds(self.tiles, chunk):
+                raise SetupError(
+                    f"{files.path} lacks tile {self.tiles}, which another process has written.",
+                    "Put the store where all processes find it under the same path, such as a shared folder.",
+                )
+        self._count(tile.columns.size, tile.edges, self._ends(lengths), tile.data)
 
     def copy_tile(
         self,
@@ -195,12 +238,14 @@ class GraphWriter:
         labels: Iterable[str] | Iterable[TextPiece] | None = None,
         out_weight: Iterable[NDArray[np.float64]] | None = None,
         duplicate_weights: str | None = None,
+        publish: bool = True,
     ) -> Attributes:
         """Write what belongs to the rows, give the store its name and return its attributes.
 
         In the order of the rows: `out_degree` in pieces, uint32; `out_weight` in pieces, float64, None if the
         graph is not weighted; `node_ids` whole or in pieces, uint32 or int64, None if row v is node v;
-        `labels` one by one, or in pieces of UTF-8 end to end with the lengths. Raises UsageError if they are
+        `labels` one by one, or in pieces of UTF-8 end to end with the lengths. Without `publish`, who made
+        the resumable folder gives it its name. Raises UsageError if they are
         too many or too few, the tiles are not equal, or not all tiles have weights if `out_weight` is given
         and none if it is not.
         """
@@ -259,7 +304,8 @@ class GraphWriter:
             write_attributes(self._root, ATTRIBUTES_KEY, written, NODES)
             if self._on_written is not None:
                 self._on_written({"whole": root_checksum(self._new.temporary)})
-        self._new.publish()
+        if publish:
+            self._new.publish()
         return attributes
 
     def _append(self, name: str, dtype: str, pieces: Iterable[NDArray[Any]], size: int) -> int:
@@ -289,10 +335,10 @@ class GraphWriter:
 class _ChunkFolder:
     """The folder with the chunks of one array; their number, their bytes, and the bytes of the largest."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, made: bool = False) -> None:
         self.path = path
         self.count = self.total = self.max = 0
-        self._made = False
+        self._made = made
 
     def write(self, number: int, coded: NDArray[np.uint8]) -> Chunk:
         """Write a chunk and its checksum behind it; from any thread."""
@@ -314,6 +360,11 @@ class _ChunkFolder:
         checksum = chunk.crc.to_bytes(CRC_BYTES, "little")
         sound = stored.size == chunk.size + CRC_BYTES and stored[chunk.size :].tobytes() == checksum
         return coded if sound and crc32c(coded.data) == chunk.crc else None
+
+    def holds(self, number: int, chunk: Chunk) -> bool:
+        """Whether a chunk of such a size is there."""
+        path = self.path / str(number)
+        return path.is_file() and path.stat().st_size == chunk.size + CRC_BYTES
 
     def add(self, size: int) -> None:
         """Count a chunk of `size` bytes."""

@@ -1,9 +1,8 @@
-"""Imports over the workers of a real cluster of processes: the store of this process, byte for byte."""
+"""Imports by the workers of a real cluster of processes: the store of one process, byte for byte."""
 
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -14,33 +13,46 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from tornado.iostream import IOStream
 
 import oocpr
 from oocpr.engine.executors import dask_import
-from oocpr.engine.executors.dask_import import DaskSortEncodeService
-from oocpr.errors import LostError, SetupError, UsageError
-from oocpr.ingest.build import build_store
-from oocpr.sources import open_source
-from oocpr.store.codec.tiles import encode_tile
-
-from .running import PLENTY
+from oocpr.errors import DoesNotFitError, InputError, LostError, SetupError, UsageError
+from oocpr.ingest import budget
+from oocpr.sources import base
+from oocpr.sources.rmat import Rmat
 
 MIB = 1 << 20
-IDS = np.random.default_rng(4).integers(0, 5000, (2, 60_000))
+IDS = np.random.default_rng(4).integers(0, 5000, (2, 60_000)) * 3
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
+    # Local, so that it travels by value: workers know this package and not its tests.
+    def send_little() -> None:
+        from oocpr.ingest import shuffle
+
+        shuffle._SENT_EDGES, shuffle._ROWS = 1000, 2000
+
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
+        client.run(send_little)
         yield client
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have small graphs divided into many parts and ranges."""
+    monkeypatch.setattr(base, "MIN_PART_BYTES", 64)
+    monkeypatch.setattr(budget, "MIN_BUCKET_EDGES", 16)
 
 
 def scaled(client: Client, workers: int) -> Client:
@@ -58,61 +70,120 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def build(
-    path: Path, hands: DaskSortEncodeService | None, source: Any = tuple(IDS), **ways: Any
+def write_lines(path: Path, *columns: Any) -> Path:
+    path.write_text("".join(" ".join(map(str, line)) + "\n" for line in zip(*columns, strict=True)))
+    return path
+
+
+def same_store(
+    client: Client, folder: Path, source: Any, *, alone: str | None = None, **ways: Any
 ) -> dict[str, bytes]:
-    """Import in many small buckets, unless `ways` say otherwise, and read the store."""
-    build_store(open_source(source), path, service=hands, **{"memory": PLENTY, "bucket_edges": 5000, **ways})
-    return contents(path)
+    """Import by one process and by workers, and compare; `alone` is why workers cannot, None if they do."""
+    own = oocpr.import_graph(source, folder / "own", **ways)
+    theirs = oocpr.import_graph(source, folder / "theirs", client=client, **ways)
+    said = [] if alone is None else [f"This process imports alone, without workers: {alone}"]
+    assert theirs.notices == said + own.notices
+    made = contents(folder / "theirs")
+    assert made == contents(folder / "own")
+    assert sorted(path.name for path in folder.iterdir() if path.suffix != ".txt") == ["own", "theirs"]
+    return made
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("workers", [1, 2])
-def test_any_number_of_workers_makes_the_bytes_of_this_process(client, tmp_path, workers):
-    hands = DaskSortEncodeService(scaled(client, workers))
-    assert hands.workers == 2 * workers
-    for number, ways in enumerate(
+edges = st.lists(
+    st.tuples(st.integers(0, 90), st.one_of(st.just(7), st.integers(0, 90)), st.floats(0, 1e9)),
+    min_size=1,
+    max_size=300,
+)
+
+
+@given(
+    edges=edges,
+    gap=st.sampled_from([1, 1000, 2**18]),
+    order=st.sampled_from(["keep", "degree"]),
+    how=st.sampled_from([{}, {"duplicates": "count"}, {"weight": 3}, {"weight": 3, "duplicates": "merge"}]),
+    undirected=st.booleans(),
+)
+@settings(max_examples=8)
+def test_workers_make_the_store_of_one_process(client, tmp_path_factory, edges, gap, order, how, undirected):
+    folder = tmp_path_factory.mktemp("property")
+    src, dst, weights = zip(*edges, strict=True)
+    columns = [[gap * k for k in src], [gap * k for k in dst], weights]
+    source = write_lines(folder / "edges.txt", *columns[: 3 if "weight" in how else 2])
+    same_store(client, folder, source, order=order, undirected=undirected, **how)
+
+
+@pytest.mark.parametrize("tile_edges", [1000, pytest.param(1 << 20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("order", ["keep", pytest.param("degree", marks=pytest.mark.long)])
+def test_tiles_go_over_the_borders_of_ranges(client, tmp_path, monkeypatch, tile_edges, order):
+    monkeypatch.setattr(budget, "tile_edges_for", lambda _: tile_edges)
+    made = same_store(client, tmp_path, write_lines(tmp_path / "edges.txt", *IDS), order=order)
+    tiles = [name for name in made if name.startswith("in_edges/indices/c/")]
+    assert len(tiles) == -(-len(np.unique(IDS, axis=1)[0]) // tile_edges)
+    assert "node_ids/zarr.json" in made
+
+
+def test_files_and_row_groups_are_parts(client, tmp_path):
+    folder = tmp_path / "tables.txt"
+    folder.mkdir()
+    for k, ids in enumerate(np.array_split(IDS, 5, axis=1)):
+        table = pa.table({"src": ids[0], "dst": ids[1], "kg": np.arange(ids.shape[1]) % 10})
+        pq.write_table(table, folder / f"{k}.parquet", row_group_size=3000)
+    same_store(client, tmp_path, folder, weight="kg")
+    same_store(client, tmp_path, folder, overwrite=True)
+
+
+def test_a_generated_graph_is_made_by_workers(client, tmp_path):
+    same_store(client, tmp_path, Rmat(10, permute=False), order="degree")
+
+
+def test_what_workers_cannot_do_one_process_does_and_says_so(client, tmp_path):
+    names = tmp_path / "names.tsv.txt"
+    names.write_text("".join(f"page-{src}\tpage-{dst}\n" for src, dst in IDS.T[:300]))
+    wide = write_lines(
+        tmp_path / "wide.txt", IDS[0][:900], IDS[1][:900] + (IDS[0][:900] == IDS[0][899]) * 2**40
+    )
+    ids = write_lines(tmp_path / "ids.txt", *IDS[:, :300])
+    none = tmp_path / "none.txt"
+    none.write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 0\n")
+    undivided, unnumbered = (
+        "cannot be divided among workers.",
+        "has nodes with names or with ids that 32 bits",
+    )
+    for k, (source, reason, ways) in enumerate(
         (
-            {},
-            {"order": "degree"},
-            {"tile_edges": 1000, "order": "degree"},
-            {"tile_edges": 1 << 20},
-            {"bucket_edges": None},
+            (names, f"names.tsv {undivided}", {"format": "names"}),
+            (wide, f"wide {unnumbered} do not hold.", {}),
+            (tuple(IDS), f"arrays {undivided}", {}),
+            (none, f"none {undivided}", {}),
+            (ids, "ids is to be ordered by bfs.", {"order": "bfs"}),
         )
     ):
-        own = build(tmp_path / f"own{number}", None, **ways)
-        assert build(tmp_path / f"cluster{number}", hands, **ways) == own
+        folder = tmp_path / str(k)
+        folder.mkdir()
+        same_store(client, folder, source, alone=reason, **ways)
+    resumed = oocpr.import_graph(ids, tmp_path / "resumed", client=client, resume=True)
+    assert resumed.notices[0] == (
+        "This process imports alone, without workers: ids is to be imported so that it can be resumed."
+    )
 
 
-@pytest.mark.long
-def test_names_and_graphs_without_links_make_the_bytes_of_this_process(client, tmp_path):
-    names = tmp_path / "names.tsv"
-    names.write_text("".join(f"page-{src}\tpage-{dst}\n" for src, dst in IDS.T[:3000]))
-    none = tmp_path / "none.mtx"
-    none.write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 0\n")
-    for source in (names, none):
-        for order in ("keep", "degree"):
-            own, theirs = (tmp_path / f"{source.stem}-{order}-{who}" for who in ("own", "theirs"))
-            oocpr.import_graph(source, own, order=order)
-            oocpr.import_graph(source, theirs, order=order, client=client)
-            assert contents(theirs) == contents(own)
-
-
-def test_workers_add_edges_to_the_bytes_of_this_process(client, tmp_path):
+def test_edges_are_added_by_one_process(client, tmp_path):
     oocpr.import_graph(tuple(IDS[:, :50_000]), tmp_path / "old")
-    for path, helper in (("own", None), ("theirs", client)):
+    graphs = [
         oocpr.append(tmp_path / "old", tuple(IDS[:, 50_000:]), tmp_path / path, client=helper)
+        for path, helper in (("own", None), ("theirs", client))
+    ]
+    assert graphs[1].notices == [*graphs[0].notices, "This process added the edges alone, without workers."]
     assert contents(tmp_path / "theirs") == contents(tmp_path / "own")
 
 
 @pytest.mark.long
 def test_a_data_frame_of_the_cluster_comes_partition_by_partition(client, tmp_path):
     frames = pytest.importorskip("dask.dataframe")
-    scaled(client, 2)
     folder = str(tmp_path / "made")
     Path(folder).mkdir()
 
-    # Local, so that it travels by value: workers know this package and not its tests.
+    # Local, so that it travels by value.
     def part(k: int) -> Any:
         import os
         import time
@@ -128,7 +199,8 @@ def test_a_data_frame_of_the_cluster_comes_partition_by_partition(client, tmp_pa
         return pd.DataFrame(ids, columns=["from", "to"])
 
     frame = frames.from_map(part, range(5), meta=part(0).iloc[:0])
-    oocpr.import_graph(frame, tmp_path / "theirs", client=client)
+    made = oocpr.import_graph(frame, tmp_path / "theirs", client=client)
+    assert made.notices[0].endswith("table cannot be divided among workers.")
     told = [Path(folder, str(k)).read_text().split() for k in range(5)]
     assert {int(process) for process, *_ in told} <= set(client.run(os.getpid).values())
     assert all(float(ended) <= float(begun) for (_, _, ended), (_, begun, _) in pairwise(told))
@@ -136,48 +208,47 @@ def test_a_data_frame_of_the_cluster_comes_partition_by_partition(client, tmp_pa
     assert contents(tmp_path / "theirs") == contents(tmp_path / "own")
 
 
-@given(
-    st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50),
-    st.lists(st.sets(st.integers(0, 2**32 - 1), max_size=50), min_size=1, max_size=20),
-)
-@settings(max_examples=10)
-def test_workers_sort_and_encode_anything(client, values, rows):
-    hands = DaskSortEncodeService(client)
-    keys = np.array(values, np.uint64)
-    hands.sort(keys)
-    assert keys.tolist() == sorted(values)
-    columns = np.array([column for row in rows for column in sorted(row)], np.uint32)
-    lengths = np.array([len(row) for row in rows], np.uint32)
-    assert hands.encode(columns, lengths).tobytes() == encode_tile(columns, lengths)
+@pytest.mark.parametrize("wrong", ["7", "1 x", "3 4 5"])
+def test_a_line_that_cannot_be_read_has_its_number_in_the_file(client, tmp_path, wrong):
+    source = write_lines(tmp_path / "edges.txt", *IDS[:, :2000])
+    lines = source.read_text().splitlines()
+    lines[1500] = wrong
+    source.write_text("\n".join(lines))
+    errors = []
+    for helper in (None, client):
+        with pytest.raises(InputError) as caught:
+            oocpr.import_graph(source, tmp_path / "g", client=helper)
+        errors.append(str(caught.value))
+    assert "line 1501" in errors[0]
+    assert errors[1] == errors[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["edges.txt"]
 
 
-@pytest.mark.long
-def test_the_scheduler_sees_no_data_and_workers_keep_none(client, tmp_path):
-    scaled(client, 2)
-    sizes: list[int] = []
+def test_this_process_sees_numbers_only_and_workers_keep_nothing(client, tmp_path, monkeypatch):
+    moved = [0]
 
-    class Watched(DaskSortEncodeService):
-        def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-            coded = super().encode(columns, lengths)
-            tasks = list(client.cluster.scheduler.tasks.values())
-            sizes.extend(len(pickle.dumps(task.run_spec)) for task in tasks)
-            return coded
+    def counting(move: Any) -> Any:
+        def counted(stream: Any, data: Any) -> Any:
+            size = move(stream, data)
+            moved[0] += size or 0
+            return size
 
-    build(tmp_path / "g", Watched(client), tile_edges=5000)
-    assert len(sizes) > 10
-    assert max(sizes) < 4000 < 5000 * 4
+        return counted
+
+    for name in ("read_from_fd", "write_to_fd"):
+        monkeypatch.setattr(IOStream, name, counting(getattr(IOStream, name)))
+    source = write_lines(tmp_path / "edges.txt", *np.tile(IDS, 4))
+    monkeypatch.setattr(base, "MIN_PART_BYTES", MIB)
+    monkeypatch.setattr(budget, "MIN_BUCKET_EDGES", 40_000)
+    oocpr.import_graph(source, tmp_path / "g", client=client)
+    # The scheduler is in this process as well; 12 bytes of text and 8 of a key for each edge are not.
+    assert 10_000 < moved[0] < 240_000 * 2
     begun = time.monotonic()
-    while any(client.has_what().values()):
-        assert time.monotonic() - begun < 10, "workers still hold data of the import"
+    while any(client.run(lambda dask_worker: len(dask_worker.state.actors)).values()):
+        assert time.monotonic() - begun < 10, "workers still keep files of the import"
         time.sleep(0.02)
 
 
-def test_what_a_worker_raises_is_raised_here(client):
-    with pytest.raises(UsageError, match="segment 0 are not strictly ascending"):
-        DaskSortEncodeService(client).encode(np.array([2, 1], np.uint32), np.array([2], np.uint32))
-
-
-@pytest.mark.long
 def test_workers_of_another_version_are_refused(client, tmp_path):
     # Local, so that it travels by value.
     def become(version: str) -> None:
@@ -193,50 +264,23 @@ def test_workers_of_another_version_are_refused(client, tmp_path):
         client.run(become, oocpr.__version__)
 
 
-PEAK = """
-    import sys
-    from pathlib import Path
-
-    from distributed import Client, LocalCluster
-
-    from oocpr.engine.executors.dask_import import DaskSortEncodeService
-    from oocpr.system import resident
-    from oocpr.ingest.build import build_store
-    from oocpr.sources.rmat import Rmat
-
-    path, workers, scale, spare, tile_edges = sys.argv[1], *map(int, sys.argv[2:])
+@pytest.mark.long
+@pytest.mark.parametrize(("mebibytes", "match"), [(200, "paused|nanny"), (300, "are given")])
+def test_workers_with_too_little_memory_are_refused(tmp_path, monkeypatch, mebibytes, match):
+    monkeypatch.setattr(dask_import, "SILENT_TIMEOUT", 3.0)
+    source = write_lines(tmp_path / "edges.txt", *IDS)
     with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            dashboard_address=":0",
+            memory_limit=mebibytes * MIB,
+        ) as cluster,
         Client(cluster) as client,
+        pytest.raises(DoesNotFitError, match=match),
     ):
-        hands = DaskSortEncodeService(client)
-        build_store(Rmat(5), path, memory=1 << 33, service=hands)
-        Path("/proc/self/clear_refs").write_text("5")
-        memory = resident() + spare
-        facts = build_store(
-            Rmat(scale), path, memory=memory, overwrite=True, service=hands, tile_edges=tile_edges
-        )
-        status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-        print(memory, int(status["VmHWM"].split()[0]) << 10, facts.edges + facts.duplicates, sep=",")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("workers", "scale", "spare", "tile_edges"),
-    [(1, 19, 50, 1 << 17), (2, 19, 60, 1 << 17), (2, 20, 200, 1 << 20), (4, 19, 80, 1 << 17)],
-)
-def test_peak_memory_of_this_process_stays_in_its_budget(tmp_path, workers, scale, spare, tile_edges):
-    program = tmp_path / "peak.py"
-    # Workers load the program again under another name.
-    program.write_text('if __name__ == "__main__":\n' + PEAK)
-    numbers = map(str, (workers, scale, spare * MIB, tile_edges))
-    run = subprocess.run(
-        [sys.executable, program, tmp_path / "g.zarr", *numbers], check=True, capture_output=True, text=True
-    )
-    memory, peak, edges = map(int, run.stdout.split(","))
-    assert edges == 16 << scale
-    assert peak <= memory, (peak - memory) >> 20
+        oocpr.import_graph(source, tmp_path / "g", client=client)
+    assert [path.name for path in tmp_path.iterdir()] == ["edges.txt"]
 
 
 def test_a_client_without_workers_is_refused(tmp_path):
@@ -249,40 +293,116 @@ def test_a_client_without_workers_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def killing(client: Client, times: int) -> Any:
-    """What a progress function does that kills a worker, so many times, while tiles are written."""
+PEAK = """
+    import sys
+    from pathlib import Path
+
+    import oocpr
+    from distributed import Client, LocalCluster
+    from oocpr.sources.rmat import Rmat
+
+    def peak():
+        from oocpr.system import peak_resident
+        return peak_resident()
+
+    source, path, workers, threads, limit = *sys.argv[1:3], *map(int, sys.argv[3:])
+    with (
+        LocalCluster(
+            n_workers=workers, threads_per_worker=threads, memory_limit=limit, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        graph = oocpr.import_graph(Rmat(int(source)), path, client=client)
+        print(graph.edges, *client.run(peak).values())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "threads", "mebibytes"), [(1, 1, 512), (2, 1, 512), (1, 2, 640)])
+def test_peak_memory_of_workers_stays_in_their_limits(tmp_path, workers, threads, mebibytes):
+    program = tmp_path / "peak.py"
+    # Workers load the program again under another name.
+    program.write_text('if __name__ == "__main__":\n' + PEAK)
+    run = subprocess.run(
+        [
+            sys.executable,
+            program,
+            "21",
+            tmp_path / "g.zarr",
+            str(workers),
+            str(threads),
+            str(mebibytes * MIB),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    edges, *peaks = map(int, run.stdout.split())
+    assert edges > 30_000_000
+    assert max(peaks) <= 0.7 * mebibytes * MIB
+
+
+def killing(client: Client, stage: str, times: int = 1) -> Any:
+    """What a progress function does that kills a worker in a stage, so many times."""
     left = [times]
 
-    def kill(stage: str, done: int, total: int, unit: str) -> None:
-        if stage == "writing" and left[0] and done > total * (times - left[0] + 1) / (times + 2):
+    def kill(now: str, done: int, total: int, unit: str) -> None:
+        if now == stage and left[0] and 0 < done < total:
             left[0] -= 1
-            os.kill(max(client.run(os.getpid).values()), signal.SIGKILL)
+            # One that was killed before may not have been missed yet.
+            os.kill(max(client.run(os.getpid, on_error="ignore").values()), signal.SIGKILL)
 
     return kill
 
 
 # Last, since the cluster needs a while to replace the workers.
-@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_workers_that_are_killed_change_no_byte(client, tmp_path, monkeypatch, times):
+@pytest.mark.parametrize(
+    ("stage", "ways", "times"),
+    [
+        ("sorting", {"order": "degree"}, 1),
+        pytest.param("reading", {}, 1, marks=pytest.mark.long),
+        pytest.param("partitioning", {"order": "degree"}, 1, marks=pytest.mark.long),
+        pytest.param("writing", {"duplicates": "count"}, 1, marks=pytest.mark.long),
+        pytest.param("writing", {}, 3, marks=pytest.mark.slow),
+    ],
+)
+def test_workers_that_are_killed_change_no_byte(client, tmp_path, monkeypatch, stage, ways, times):
     monkeypatch.setattr(dask_import, "CHECK_INTERVAL", 0.5)
-    own = build(tmp_path / "own", None, tile_edges=1000)
-    hands = DaskSortEncodeService(scaled(client, 2))
-    theirs = build(tmp_path / "theirs", hands, tile_edges=1000, progress=killing(client, times))
-    assert theirs == own
+    source = write_lines(tmp_path / "edges.txt", *IDS)
+    oocpr.import_graph(source, tmp_path / "own", **ways)
+    scaled(client, 2)
+    before = set(client.run(os.getpid).values())
+    kill = killing(client, stage, times)
+    oocpr.import_graph(source, tmp_path / "theirs", client=client, progress=kill, **ways)
+    assert contents(tmp_path / "theirs") == contents(tmp_path / "own")
+    assert set(client.run(os.getpid).values()) != before
+
+
+@pytest.mark.long
+def test_an_import_ends_when_workers_are_lost_again_and_again(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_import, "CHECK_INTERVAL", 0.5)
+    monkeypatch.setattr(dask_import, "ATTEMPTS", 1)
+    source = write_lines(tmp_path / "edges.txt", *IDS)
+    with pytest.raises(LostError, match="2 times"):
+        oocpr.import_graph(
+            source, tmp_path / "g", client=scaled(client, 2), progress=killing(client, "sorting", 9)
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["edges.txt"]
 
 
 @pytest.mark.long
 def test_an_import_ends_when_all_workers_are_gone(client, tmp_path, monkeypatch):
     monkeypatch.setattr(dask_import, "CHECK_INTERVAL", 0.5)
     monkeypatch.setattr(dask_import, "RETURN_TIMEOUT", 1.0)
-    hands = DaskSortEncodeService(scaled(client, 2))
-    kill = killing(client, 1)
+    source = write_lines(tmp_path / "edges.txt", *IDS)
+    gone = []
 
     def lose(stage: str, *rest: Any) -> None:
-        if stage == "writing":
-            client.cluster.scale(0)
-        kill(stage, *rest)
+        if stage == "sorting" and not gone:
+            gone.append(client.cluster.scale(0))
+            for process in client.run(os.getpid).values():
+                os.kill(process, signal.SIGKILL)
 
     with pytest.raises(LostError, match="lost"):
-        build(tmp_path / "g", hands, tile_edges=1000, progress=lose)
-    assert list(tmp_path.iterdir()) == []
+        oocpr.import_graph(source, tmp_path / "g", client=scaled(client, 2), progress=lose)
+    assert [path.name for path in tmp_path.iterdir()] == ["edges.txt"]

@@ -26,7 +26,7 @@ from oocpr.ingest.spill.partition import (
     partition_run,
     plan_buckets,
 )
-from oocpr.ingest.tiles import LocalSortEncode, Sorter
+from oocpr.ingest.tiles import Sorter
 from oocpr.sources.block import EdgeBlock
 from oocpr.sources.rmat import Rmat
 from oocpr.system import resident
@@ -275,7 +275,7 @@ def test_any_runs_are_sorted_and_counted_in_any_number_of_threads(
     with SpillFile(tmp_path_factory.getbasetemp()) as scratch, ThreadPoolExecutor(workers or 1) as pool:
         tally = EdgeCounter(nodes)
         ranks = ids.ranks if relabel else NO_RANKS
-        sorter = Sorter(LocalSortEncode(), pool if workers else None, workers, space, ranks, tally)
+        sorter = Sorter(pool if workers else None, workers, space, ranks, tally)
         rows, columns, given_ = [], [], 0
         for edges in sorter.pieces(partitioned(scratch, 1 << 20, blocks).runs()):
             rows.append(np.repeat(edges.rows, np.diff(edges.starts)))
@@ -299,7 +299,7 @@ def test_out_degrees_are_counted_past_every_width(tmp_path):
     with SpillFile(tmp_path) as scratch, ThreadPoolExecutor(3) as pool:
         tally = EdgeCounter(70_000)
         runs = partitioned(scratch, 1 << 20, [Edges.of(src, dst)]).runs()
-        for _ in Sorter(LocalSortEncode(), pool, 3, 4000, NO_RANKS, tally).pieces(runs):
+        for _ in Sorter(pool, 3, 4000, NO_RANKS, tally).pieces(runs):
             pass
     assert tally.out_degree()[[3, 7, 8]].tolist() == [255, 256, 70_000]
     assert tally.out_degree().sum() == 70_511

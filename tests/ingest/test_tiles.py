@@ -1,24 +1,18 @@
-import threading
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
-from unittest.mock import Mock
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.ingest import budget
-from oocpr.ingest.append import append_store
-from oocpr.ingest.budget import LOCAL_NEEDS
+from oocpr.ingest import tiles as tile_module
 from oocpr.ingest.build import build_store
 from oocpr.ingest.rows import NO_RANKS, EdgeCounter
 from oocpr.ingest.spill.files import SpillFile
 from oocpr.ingest.spill.partition import KeyRun
-from oocpr.ingest.tiles import LocalSortEncode, Sorter, TileWriter
-from oocpr.plan.memory import Needs
-from oocpr.store.graph import open_store
-from tests.store import reference_codec as reference
+from oocpr.ingest.tiles import Sorter, TileWriter
+from oocpr.store.codec.tiles import decode_tile
 
 
 @st.composite
@@ -36,22 +30,21 @@ def sorted_edges(draw):
 def cut(nodes, edges, tile_edges, pieces):
     tiles = []
 
-    class Service:
-        needs = LOCAL_NEEDS
+    class Target:
+        def put_tile(self, number, coded, _data):
+            assert number == len(tiles)
+            tiles.append(decode_tile(coded.copy()))
 
-        def encode(self, columns, lengths):
-            tiles.append((columns.copy(), lengths))
-            return np.empty(0, np.uint8)
+        def enter_tile(self, _size, edges, lengths):
+            assert edges == tiles[-1][0].size
+            assert lengths.tolist() == tiles[-1][1].tolist()
 
-    store = Mock()
-    writer = TileWriter(Service(), store, None, 0, nodes, tile_edges, nodes + 1, 0)
+    writer = TileWriter(Target(), None, 0, nodes, tile_edges, nodes + 1, 0)
     keys = edges[:, 0].astype(np.uint64) << np.uint64(32) | edges[:, 1].astype(np.uint64)
     for piece in np.split(keys, pieces):
         rows, starts = np.empty(piece.size, np.uint32), np.empty(piece.size + 1, np.uint32)
         writer.add(EdgeCounter(nodes).to_rows(piece.copy(), piece.size, NO_RANKS, rows, starts))
     writer.finish()
-    assert [call.args[0] for call in store.put_tile.call_args_list] == list(range(len(tiles)))
-    assert [call.args[1] for call in store.enter_tile.call_args_list] == [tile[0].size for tile in tiles]
     return tiles, writer.local_edges
 
 
@@ -115,130 +108,32 @@ def test_no_edges_make_one_empty_tile(nodes):
 PLENTY = 3 * 2**30
 
 
-class Others:
-    """Processes in which Python's own sort works, and the coder in plain Python."""
-
-    workers = 3
-
-    def __init__(self, processes, typical_keys=1):
-        self._processes = processes
-        self.needs = Needs(key_bytes=100, edge_bytes=100, row_bytes=100, typical_keys=typical_keys)
-
-    def sort(self, keys):
-        keys[:] = self._processes.submit(sorted, keys.tolist()).result()
-
-    def encode(self, columns, lengths):
-        return np.frombuffer(reference.encode_tile(columns.copy(), lengths), np.uint8)
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        yield pool
-
-
-pairs_of_ids = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=200)
-
-
-@pytest.mark.long
-@given(
-    pairs=pairs_of_ids,
-    order=st.sampled_from(["keep", "degree"]),
-    tile_edges=st.sampled_from([1, 3, 40, 1024]),
-    bucket_edges=st.sampled_from([2, 30, 1000]),
-    typical_keys=st.sampled_from([1, 20, 2000]),
-)
-@settings(max_examples=20)
-def test_any_service_makes_the_bytes_of_this_process(
-    tmp_path_factory, arrays, contents, processes, pairs, order, tile_edges, bucket_edges, typical_keys
-):
-    src, dst = np.array(pairs).T
-    folder = tmp_path_factory.mktemp("service")
-    ways = {"memory": PLENTY, "order": order, "tile_edges": tile_edges, "bucket_edges": bucket_edges}
-    for path, service in (("own", None), ("others", Others(processes, typical_keys))):
-        build_store(arrays(src, dst), folder / path, block_edges=50, service=service, **ways)
-    assert contents(folder / "others") == contents(folder / "own")
-
-
-def test_other_services_add_edges(tmp_path, arrays, contents, processes):
-    ids = np.random.default_rng(5).integers(0, 60, (2, 400))
-    old, new = (arrays(*ids[:, part]) for part in (slice(300), slice(300, None)))
-    build_store(old, tmp_path / "old", memory=PLENTY, tile_edges=64)
-    for path, service in (("own", None), ("others", Others(processes))):
-        append_store(open_store(tmp_path / "old"), new, tmp_path / path, memory=PLENTY, service=service)
-    assert contents(tmp_path / "others") == contents(tmp_path / "own")
-
-
-class Counted(LocalSortEncode):
-    """Counts the calls that are under way at once, and the keys of each."""
-
-    def __init__(self, workers, typical_keys=1):
-        super().__init__(workers)
-        self.needs = Needs(key_bytes=0, edge_bytes=24, row_bytes=20, typical_keys=typical_keys)
-        self.most = self._now = 0
-        self.sizes = []
-        self._lock = threading.Lock()
-        self._meet = threading.Barrier(workers)
-
-    def sort(self, keys):
-        with self._lock:
-            self._now += 1
-            self.most = max(self.most, self._now)
-            self.sizes.append(keys.size)
-        if len(self.sizes) <= self.workers:
-            self._meet.wait(20)
-        super().sort(keys)
-        with self._lock:
-            self._now -= 1
-
-
-def test_as_many_calls_are_under_way_as_the_service_wants(tmp_path, arrays):
-    ids = np.random.default_rng(2).integers(0, 3000, (2, 20_000))
-    service = Counted(5)
-    build_store(arrays(*ids), tmp_path / "g", memory=PLENTY, bucket_edges=6000, service=service)
-    assert service.most == 5
-
-
-@pytest.mark.parametrize(("usual", "sizes"), [(1, [10] * 9), (25, [30] * 3), (40, [40, 40, 10]), (999, [90])])
-def test_neighbouring_buckets_are_sorted_in_calls_of_the_usual_size(tmp_path, usual, sizes):
+@pytest.mark.parametrize("workers", [0, 2])
+def test_neighbouring_buckets_become_one_piece_if_there_is_memory(tmp_path, workers):
     keys = np.random.default_rng(1).permutation(90).astype(np.uint64)
     keys = np.concatenate([part[np.argsort(part % 7)] for part in np.sort(keys).reshape(9, 10)])
-    service, tally = Counted(1, usual), EdgeCounter(90)
-    with SpillFile(tmp_path) as scratch, ThreadPoolExecutor(1) as pool:
+    with SpillFile(tmp_path) as scratch, ThreadPoolExecutor(2) as pool:
         scratch.write(0, keys)
         runs = [KeyRun.of_words(scratch, 10 * k, 10, 10 * k, 10 * k + 10) for k in range(9)]
-        [edges] = Sorter(service, pool, 1, 200, NO_RANKS, tally).pieces(runs)
-        assert edges.columns.tolist() == list(range(90))
-    assert service.sizes == sizes
+        sorter = Sorter(pool if workers else None, workers, 30 * (workers + 1), NO_RANKS, EdgeCounter(90))
+        pieces = [edges.columns.tolist() for edges in sorter.pieces(runs)]
+    assert pieces == [list(range(first, first + 30)) for first in range(0, 90, 30)]
 
 
-def test_what_a_service_raises_ends_the_import_and_leaves_nothing(tmp_path, arrays):
-    class Broken(LocalSortEncode):
-        def encode(self, *tile):
-            raise RuntimeError(f"no service for {len(tile)}")
+def test_what_ends_an_encoding_ends_the_import_and_leaves_nothing(tmp_path, arrays, monkeypatch):
+    def broken(columns, lengths):
+        raise RuntimeError(f"no tile of {columns.size}")
 
-    with pytest.raises(RuntimeError, match="no service"):
-        build_store(arrays([0, 1], [1, 0]), tmp_path / "g", memory=PLENTY, service=Broken())
+    monkeypatch.setattr(tile_module, "encode", broken)
+    with pytest.raises(RuntimeError, match="no tile of 2"):
+        build_store(arrays([0, 1], [1, 0]), tmp_path / "g", memory=PLENTY)
     assert list(tmp_path.iterdir()) == []
 
 
-@given(
-    st.integers(0, 2**36),
-    st.integers(1, 2**40),
-    st.integers(1, 64),
-    st.builds(
-        Needs,
-        key_bytes=st.integers(0, 64),
-        edge_bytes=st.integers(0, 64),
-        row_bytes=st.integers(0, 64),
-        typical_keys=st.integers(1, 2**24),
-    ),
-)
-def test_what_a_service_needs_is_in_the_budget(spare, edges, workers, needs):
-    share = budget.SortBudget(1000, edges, 1 << 20, needs)
-    got = share.workers(spare, workers)
+@given(st.integers(0, 2**36), st.integers(1, 2**40), st.integers(1, 64))
+def test_tiles_and_keys_of_all_threads_are_in_the_budget(spare, edges, cores):
+    share = budget.SortBudget(1000, edges, 1 << 20)
+    got = share.workers(spare, cores)
     if share.min_bytes() <= spare:
-        tiles = max(1, got) * min(edges, 1 << 20) * (12 + needs.edge_bytes)
-        assert tiles + share.bucket_edges(spare, got, 1) * (16 + needs.key_bytes) <= spare
-    more = Needs(needs.key_bytes + 1, needs.edge_bytes, needs.row_bytes, needs.typical_keys)
-    assert budget.SortBudget(1000, edges, 1 << 20, more).min_bytes() > share.min_bytes()
+        tiles = max(1, got) * min(edges, 1 << 20) * 36
+        assert tiles + share.bucket_edges(spare, got, 1) * 16 <= spare

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources import open_source
-from oocpr.sources.formats.arrow import pages
+from oocpr.sources.formats.parquet_metadata import pages
 
 from .reading import read
 

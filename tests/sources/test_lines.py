@@ -19,6 +19,7 @@ class Trickle:
     """A stream that hands out a few bytes at a time."""
 
     title = "edges.txt"
+    begins, lines_before = True, 0
 
     def __init__(self, text: bytes, step: int) -> None:
         self._stream = io.BytesIO(text)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
-from oocpr.errors import DamagedError, NotAStoreError, UsageError
+from oocpr.errors import DamagedError, NotAStoreError, SetupError, UsageError
 from oocpr.store import writer
-from oocpr.store.codec.tiles import decode_tile
+from oocpr.store.codec.tiles import decode_tile, encode_tile
 from oocpr.store.codec.zarr_codecs import PackedInts
 from oocpr.store.graph import open_store
-from oocpr.store.writer import GraphWriter
+from oocpr.store.writer import GraphWriter, WrittenTile, write_tile
 
 from .writing import add_tile
 
@@ -323,6 +323,34 @@ def test_nothing_but_a_graph_store_is_ever_replaced(tmp_path):
     assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
 
 
+def test_tiles_that_another_process_has_written_are_taken_over(tmp_path):
+    columns, lengths = np.array([1, 0], np.uint32), np.array([1, 1, 0], np.uint32)
+    facts = {"source": "two", "order": "keep", "tile_edges": 2, "duplicates": 0, "self_loops": 0}
+    facts |= {"local_edges": 2, "out_degree": [np.ones(2, np.uint32)]}
+    with GraphWriter(tmp_path / "own.zarr") as own:
+        add_tile(own, columns, lengths)
+        own.finish(**facts)
+    folder = tmp_path / "made"
+    folder.mkdir()
+    coded = np.frombuffer(encode_tile(columns, lengths), np.uint8)
+    tile = WrittenTile(2, *write_tile(folder, 0, coded, None))
+    theirs = GraphWriter(tmp_path / "theirs.zarr", resumable=folder)
+    with pytest.raises(SetupError, match="lacks tile 0"):
+        theirs.take_over(tile._replace(columns=tile.columns._replace(size=tile.columns.size + 1)), lengths)
+    theirs.take_over(tile, lengths)
+    theirs.finish(**facts, publish=False)
+    assert not (tmp_path / "theirs.zarr").exists()
+    assert read_everything(folder)[1].tolist() == read_everything(tmp_path / "own.zarr")[1].tolist()
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        assert path.read_bytes() == (tmp_path / "own.zarr" / path.relative_to(folder)).read_bytes()
+
+
+def test_a_process_that_does_not_see_the_store_writes_no_tile(tmp_path):
+    with pytest.raises(SetupError, match=r"elsewhere is not there\. Put the store where all processes"):
+        write_tile(tmp_path / "elsewhere", 0, np.zeros(8, np.uint8), None)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_place_where_nobody_may_write_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
@@ -333,7 +361,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     code = """
 import resource, sys, numpy as np
 from oocpr.errors import DoesNotFitError
-from oocpr.store.writer import GraphWriter
+from oocpr.store.writer import GraphWriter, WrittenTile, write_tile
 from oocpr.store.codec.tiles import encode_tile
 encode_tile(np.arange(3, dtype=np.uint32), np.array([3]))  # compiled and cached before files are limited
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -1,144 +1,281 @@
-"""Buckets sorted and tiles encoded by the workers of a Dask client, for an import.
+"""Steps of an import on the workers of a Dask client, which send each other what the steps keep.
 
-Arrays go straight to one worker and the result straight back; the scheduler sees the names of both. What a
-worker that dies was given is given to another.
+A step is a task. What it keeps is in an actor of its worker, one for each import: if the client ends, so do
+its actors, and their files have no names. Workers ask each other's actors directly; the scheduler and the
+client see arguments and results of steps, which are small.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import CancelledError, wait
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+from oocpr.engine.executors.dask_client import (
+    CHECK_INTERVAL,
+    NOTICE_TIMEOUT,
+    RETURN_TIMEOUT,
+    SILENT_TIMEOUT,
+    Watch,
+    check_versions,
+    check_workers,
+    cluster_errors,
+)
+from oocpr.errors import DoesNotFitError, LostError, OocprError, UsageError
+from oocpr.system import whole_memory
+from oocpr.units import format_bytes
 
-from oocpr.engine.executors.dask_client import CHECK_INTERVAL, RETURN_TIMEOUT, check_versions, check_workers
-from oocpr.errors import LostError, UsageError
-from oocpr.plan.memory import Needs
-from oocpr.store.codec.tiles import TileEncoder
+T = TypeVar("T")
 
 ATTEMPTS = 5
-"""Workers that may die over one call: who dies that often dies of the call."""
+"""Times that workers may be lost in an import: if it happens that often, it is the import that ends them."""
 
+CONNECT_TIMEOUT = 5.0
+"""Seconds in which another worker has to take a connection: Dask would go on trying for long."""
+
+MEMORY_SHARE = 0.6
+"""Part of a worker's memory limit that an import takes: from 0.7 on Dask spills, from 0.8 on it pauses."""
+
+_HANDLER = "oocpr_import"
 _AGAIN = "Start the import again with more memory a worker."
 
-_coders = threading.local()
+
+class Holder(NamedTuple):
+    """A worker, and the key of the actor there that keeps what steps leave."""
+
+    address: str
+    key: str
 
 
-def sort(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Sort keys, on a worker."""
-    return np.sort(keys)
+class Step(Protocol):
+    """What is to be called on a worker, on any for None."""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """Called with an `ImportWorker` and the arguments."""
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Arguments."""
+
+    @property
+    def holder(self) -> Any:
+        """Where to call it."""
 
 
-def encode(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Encode a tile, on a worker."""
-    if not hasattr(_coders, "coder"):
-        _coders.coder = TileEncoder()
-    coded: NDArray[np.uint8] = _coders.coder.encode(columns, lengths)
-    return coded.copy()
+class PeerLostError(Exception):
+    """A worker does not have any more what another one wants of it."""
 
 
-class DaskSortEncodeService:
-    """A `SortEncodeService` on the workers of a ``distributed.Client``.
+class ImportWorker:
+    """What a worker has of an import: the files and counts that steps keep, in an actor."""
 
-    `workers` counts the calls that are worth having under way: one for each thread of a worker, and one on
-    its way to each. Raises UsageError if there is no worker, and SetupError for one of another version, which
-    may encode otherwise. Calls raise LostError if worker after worker dies, or none is left.
+    def __init__(self, key: str, folder: str | None) -> None:
+        from distributed import get_worker
+
+        self._worker: Any = get_worker()
+        self._key = key
+        self.folder = Path(folder or self._worker.local_directory)
+        self.threads: int = self._worker.state.nthreads
+        self.memory = int(MEMORY_SHARE * (self._worker.memory_manager.memory_limit or whole_memory()))
+        self.kept: dict[str, Any] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._worker.handlers[_HANDLER] = _server(self._worker)
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """Give what is kept under a name; the first that asks makes it."""
+        with self._locks.setdefault(name, threading.Lock()):
+            if name not in self.kept:
+                self.kept[name] = make()
+            found: T = self.kept[name]
+            return found
+
+    def fetch(self, holder: Holder, name: str, method: str, *args: Any) -> Any:
+        """Call a method of what another worker keeps; PeerLostError if that is not there any more."""
+        if holder.key == self._key:
+            return getattr(self.kept[name], method)(*args)
+        asked = self._ask(holder, name, method, args)
+        try:
+            return asyncio.run_coroutine_threadsafe(asked, self._worker.loop.asyncio_loop).result()
+        except (OSError, TimeoutError, CancelledError, KeyError) as error:
+            if isinstance(error, OocprError):
+                raise
+            raise PeerLostError(f"{holder.address}: {error!r}") from error
+
+    async def _ask(self, holder: Holder, name: str, method: str, args: tuple[Any, ...]) -> Any:
+        pool = self._worker.rpc
+        comm = await asyncio.wait_for(pool.connect(holder.address), CONNECT_TIMEOUT)
+        pool.reuse(holder.address, comm)
+        ask = getattr(pool(holder.address), _HANDLER)
+        return await asyncio.wait_for(
+            ask(key=holder.key, name=name, method=method, args=list(args)), 2 * SILENT_TIMEOUT
+        )
+
+
+def _server(worker: Any) -> Callable[..., Any]:
+    """Make what answers other workers; KeyError for an import or a name that is not here."""
+
+    async def serve(key: str, name: str, method: str, args: list[Any]) -> Any:
+        from distributed.protocol.serialize import to_serialize
+
+        kept = worker.state.actors[key].kept[name]
+        # Files are read meanwhile.
+        return to_serialize(await asyncio.to_thread(getattr(kept, method), *args))
+
+    return serve
+
+
+def run_step(token: str, holder: Holder | None, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Carry out a step, in a task of a worker; returns the key of the actor here, result and error."""
+    from distributed import get_worker
+
+    actors: dict[Any, Any] = get_worker().state.actors
+    keys = [key for key in actors if str(key).startswith(token)] if holder is None else [holder.key]
+    here = actors.get(keys[-1]) if keys else None
+    if here is None:
+        raise PeerLostError(f"the worker has nothing of the import {token}")
+    try:
+        return keys[-1], function(here, *args), None
+    except OocprError as error:
+        # Errors that are MemoryErrors as well cannot be unpickled as Dask pickles them.
+        return keys[-1], None, (type(error), error.cause, error.remedy)
+
+
+class DaskImportWorkers:
+    """The workers of a ``distributed.Client``, for an import; what they keep is given back by `close`.
+
+    `folder` is where they put files, None for their own. Raises UsageError if there is no worker, and
+    SetupError for one of another version, which may encode otherwise.
     """
 
-    needs = Needs(key_bytes=8, edge_bytes=6, row_bytes=5, typical_keys=1 << 20)
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._calls: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._alone_since: float | None = None
-        threads = check_workers(client, (), _AGAIN)
-        if not threads:
+    def __init__(self, client: Any, folder: str | None = None) -> None:
+        self._client, self._watch, self._folder = client, Watch(client), folder
+        self._token = f"oocpr-import-{secrets.token_hex(8)}"
+        self._actors: dict[str, tuple[Holder, Any]] = {}
+        self._losses = 0
+        if not check_workers(client, (), _AGAIN):
             raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
         check_versions(client, _AGAIN)
-        self.workers: int = sum(threads.values()) + len(threads)
 
-    def sort(self, keys: NDArray[np.uint64]) -> None:
-        """See SortEncodeService."""
-        keys[:] = self._done(sort, keys)
-
-    def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """See SortEncodeService."""
-        coded: NDArray[np.uint8] = self._done(encode, columns, lengths)
-        return coded
-
-    def _done(self, function: Any, *arrays: NDArray[Any]) -> Any:
-        """Have a worker call the function, and another one if that one dies."""
-        from distributed import KilledWorker
-
-        tried = set()
-        for _ in range(ATTEMPTS):
-            with self._worker() as worker:
-                tried.add(worker)
-                try:
-                    return self._wait_for(worker, self._call(worker, function, arrays))
-                except (_Lost, CancelledError, KilledWorker, OSError):
-                    # What it was given is still here. An OSError is of a connection: calls open no files.
-                    continue
-        # If they were all ended for their memory, that is said.
-        check_workers(self._client, tried, _AGAIN)
-        raise LostError(
-            f"{ATTEMPTS} workers were lost, one after another, with the same piece of the import.", _AGAIN
-        )
-
-    def _wait_for(self, worker: str, call: Any) -> Any:
-        called = asyncio.run_coroutine_threadsafe(call, self._client.loop.asyncio_loop)
-        while not wait([called], CHECK_INTERVAL).done:
-            # Connections to a worker that has gone are tried for long.
-            if worker not in check_workers(self._client, (), _AGAIN):
-                called.cancel()
-                raise _Lost
-        return called.result()
-
-    async def _call(self, worker: str, function: Any, arrays: tuple[NDArray[Any], ...]) -> Any:
-        client = self._client
-        try:
-            given = await client.scatter(
-                list(arrays), workers=[worker], direct=True, hash=False, asynchronous=True
-            )
-        except KeyError:  # the scheduler's word for a worker that has just gone
-            raise _Lost from None
-        result = client.submit(
-            function, *given, workers=[worker], allow_other_workers=True, pure=False, retries=0
-        )
-        return await client.gather(result, direct=True, asynchronous=True)
-
-    @contextmanager
-    def _worker(self) -> Iterator[str]:
-        """Choose the worker with the fewest calls a thread."""
-        threads = self._living()
-        with self._lock:
-            worker = min(sorted(threads), key=lambda name: self._calls[name] / threads[name])
-            self._calls[worker] += 1
-        try:
-            yield worker
-        finally:
-            with self._lock:
-                self._calls[worker] -= 1
-
-    def _living(self) -> dict[str, int]:
-        """Threads of each worker, of one at least."""
-        while not (threads := check_workers(self._client, (), _AGAIN)):
-            # All calls wait for the same workers.
-            self._alone_since = self._alone_since or time.monotonic()
-            if time.monotonic() - self._alone_since > RETURN_TIMEOUT:
+    def living(self) -> Sequence[Holder]:
+        """Give the workers there are, one at least; LostError if there are none."""
+        begun = time.monotonic()
+        while True:
+            there = self._there()
+            for address, (_, actor) in list(self._actors.items()):
+                if address not in there or actor.status in ("error", "lost", "cancelled"):
+                    del self._actors[address]
+                    if address in there:
+                        self._lose()
+            for address in sorted(set(there) - set(self._actors)):
+                holder = Holder(address, f"{self._token}-{secrets.token_hex(4)}")
+                self._actors[address] = holder, self._client.submit(
+                    ImportWorker, holder.key, self._folder, key=holder.key, workers=[address], actor=True,
+                    pure=False, retries=0,
+                )  # fmt: skip
+            ready = sorted(holder for holder, actor in self._actors.values() if actor.status == "finished")
+            waited = time.monotonic() - begun
+            # Some may be busy with the work of others.
+            if ready and (len(ready) == len(there) or waited > RETURN_TIMEOUT):
+                return ready
+            if not there and waited > RETURN_TIMEOUT:
                 raise LostError("all workers were lost.", _AGAIN)
-            time.sleep(0.1)
-        self._alone_since = None
-        return threads
+            if waited > SILENT_TIMEOUT:
+                self._refuse_paused()
+            time.sleep(0.05)
 
+    def run(
+        self, calls: Mapping[int, Step], on_done: Callable[[int], None] = lambda _: None
+    ) -> dict[int, tuple[Holder, Any]]:
+        """Carry out steps; returns where, and what they returned. Those that were lost are missing.
 
-class _Lost(Exception):  # noqa: N818 - never leaves this module
-    """The worker of a call has died."""
+        `on_done` gets the number of each that ends. Raises what a step raises, and LostError if steps were
+        lost too often.
+        """
+        from distributed import KilledWorker, wait
+
+        lost = False
+        holders = {holder.key: holder for holder in self.living()}
+        addresses = [holder.address for holder in holders.values()]
+        pending: dict[Any, int] = {}
+        waiting_since = time.monotonic()
+        done: dict[int, tuple[Holder, Any]] = {}
+        with cluster_errors(self._client, remedy=_AGAIN):
+            for number, call in calls.items():
+                if call.holder is not None and call.holder.key not in holders:
+                    continue
+                future = self._client.submit(
+                    run_step, self._token, call.holder, call.function, call.args,
+                    key=(f"{call.function.__name__}-{secrets.token_hex(4)}", number), pure=False, retries=0,
+                    workers=addresses if call.holder is None else [call.holder.address],
+                )  # fmt: skip
+                pending[future] = number
+        try:
+            # Who wants something of a lost worker waits for that: all is begun again without it.
+            while pending and not lost:
+                ended: set[Any] = set()
+                with suppress(TimeoutError):
+                    ended = wait(list(pending), timeout=CHECK_INTERVAL, return_when="FIRST_COMPLETED").done
+                    waiting_since = time.monotonic()
+                for future in ended:
+                    try:
+                        key, result, error = future.result(timeout=CHECK_INTERVAL)
+                    except (PeerLostError, KilledWorker, CancelledError):
+                        lost = True
+                        break
+                    except TimeoutError:  # it may have been lost with its worker
+                        ended.clear()
+                        break
+                    number = pending.pop(future)
+                    if error is not None:
+                        kind, cause, remedy = error
+                        raise kind(cause, remedy)
+                    done[number] = holders[key], result
+                    on_done(number)
+                if not ended:
+                    lost = lost or not set(addresses) <= set(self._there())
+                    if time.monotonic() - waiting_since > SILENT_TIMEOUT:
+                        self._refuse_paused()
+        finally:
+            for future in pending:
+                future.cancel()
+        if lost:
+            # The scheduler learns of it by a way of its own.
+            time.sleep(NOTICE_TIMEOUT)
+        if len(done) < len(calls):
+            self._lose()
+        return done
+
+    def _lose(self) -> None:
+        """Count a loss."""
+        self._losses += 1
+        if self._losses > ATTEMPTS:
+            raise LostError(f"{self._losses} times workers of the import were lost.", _AGAIN)
+
+    def _there(self) -> Mapping[str, int]:
+        """Find the workers there are; DoesNotFitError if one of the import was ended for its memory."""
+        with suppress(LostError):
+            self._watch.check(sorted(self._actors), _AGAIN)
+        return check_workers(self._client, (), _AGAIN)
+
+    def _refuse_paused(self) -> None:
+        """Raise DoesNotFitError for a worker that Dask gives no work, since its memory is nearly full."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        for address, about in workers.items():
+            if about.get("status") == "paused":
+                raise DoesNotFitError(
+                    f"worker {address} is paused: {format_bytes(about['memory_limit'])}, its memory limit, "
+                    "is nearly reached.",
+                    "Give workers a higher memory limit, or fewer threads.",
+                )
+
+    def close(self) -> None:
+        """Give back what workers keep."""
+        for _, actor in self._actors.values():
+            actor.release()

@@ -87,11 +87,14 @@ def _list(words, ids):
 
 
 class IdBitmap:
-    """Which of all 32-bit ids occur; `largest` is the largest of them, -1 while there is none."""
+    """Which of all 32-bit ids occur; `largest` is the largest of them, -1 while there is none.
 
-    def __init__(self) -> None:
+    `words` is the bitmap, uint64; sets that others add to as well may have one together.
+    """
+
+    def __init__(self, words: NDArray[np.uint64] | None = None) -> None:
         # Room for every id there can be: pages that no id touches never become resident.
-        self._words = np.zeros(_ALL_WORDS, np.uint64)
+        self.words = np.zeros(_ALL_WORDS, np.uint64) if words is None else words
         self._ranks: IdRanks | None = None
         self._count = 0
         self.largest = -1
@@ -107,13 +110,13 @@ class IdBitmap:
 
     def add(self, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:
         """Add ids within reach, uint32; several threads may do so at once."""
-        _set_all(src, dst, self._words)
+        _set_all(src, dst, self.words)
 
     @property
     def ranks(self) -> IdRanks:
         """The rank of each id; valid until more ids come."""
         if self._ranks is None:
-            words = self._words[: self.largest // 64 + 1]
+            words = self.words[: self.largest // 64 + 1]
             self._ranks = IdRanks(words, np.empty(words.size, np.uint32))
             self._count = int(_count_before(*self._ranks))
         return self._ranks
@@ -121,6 +124,10 @@ class IdBitmap:
     def __len__(self) -> int:
         _ = self.ranks
         return self._count
+
+    def part(self, first: int, stop: int) -> NDArray[np.uint64]:
+        """Give words `first` to `stop` - 1 of the bitmap."""
+        return self.words[first:stop]
 
     def relabel(self, keys: NDArray[np.uint64]) -> None:
         """Replace, in place, every id in `keys` by its rank; all of them are in the set."""

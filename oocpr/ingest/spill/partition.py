@@ -167,6 +167,15 @@ class KeyExtents:
     first_row: int
     weighted: bool = False
 
+    @classmethod
+    def joined(cls, parts: Sequence[KeyExtents]) -> KeyExtents:
+        """Join extents of one file whose rows are counted from the same one."""
+        places, counts, widths, column_bits = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("places", "counts", "widths", "column_bits")
+        )
+        return cls(places, counts, widths, column_bits, parts[0].first_row, parts[0].weighted)
+
     def between(self, start: int, stop: int) -> KeyExtents:
         """Give those of the keys number `start` to `stop` - 1."""
         ends = np.cumsum(self.counts)
@@ -512,11 +521,13 @@ def repartition(
     block_edges: int,
     executor: BoundedExecutor,
     on_progress: Callable[[int], None],
+    sample: NDArray[np.uint32] | None = None,
 ) -> Partitioner:
     """Partition edges by new keys, whose rows are below `rows`, into the file `out`.
 
-    `relabel` turns keys into new ones, in place; None if they are new already. Raises DoesNotFitError if the
-    disk has no room.
+    `relabel` turns keys into new ones, in place; None if they are new already. Buckets follow from `sample`,
+    new rows of some edges, uint32; None for a sample of these. Raises DoesNotFitError if the disk has no
+    room.
     """
     count = sum(run.count for run in runs)
     written = sum(int(run.extents.sizes.sum()) for run in runs)
@@ -532,8 +543,10 @@ def repartition(
         return Edges.of(sources, destinations, weights.copy())
 
     partitioner = Partitioner(out, block_edges, rows, weighted=weighted)
-    samples = [relabelled(*next(run.records(buffer[: -(-buffer.size // len(runs))]))).dst for run in runs]
-    partitioner.plan(np.concatenate(samples or [np.empty(0, np.uint32)]))
+    if sample is None:
+        samples = [relabelled(*next(run.records(buffer[: -(-buffer.size // len(runs))]))).dst for run in runs]
+        sample = np.concatenate(samples or [np.empty(0, np.uint32)])
+    partitioner.plan(sample)
     done = 0
     for run in runs:
         for keys, weights in run.records(buffer, weight_buffer):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Unpack
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import FileSource
 from oocpr.sources.block import MAX_NODES, NameBlock
-from oocpr.sources.files import ByteStream
+from oocpr.sources.files import ByteStream, FileLines, LocalFile, is_compressed
 from oocpr.sources.lines import BLOCK_BYTES, EdgeLines, LineReader, whole_numbers
 from oocpr.sources.names import scan_names
 from oocpr.sources.registry import are_words, is_comment, names_ends
@@ -51,6 +52,14 @@ class TextFile(FileSource):
                 )
             yield stream, lines
 
+    def _divided(self, file: InputFile, max_bytes: int) -> list[InputFile]:
+        size = file.size or 0
+        if not isinstance(file, LocalFile) or is_compressed(file):
+            return [file]
+        count = max(1, -(-size // max_bytes))
+        cuts = [size * k // count for k in range(count + 1)]
+        return [FileLines(file.path, start, stop) for start, stop in pairwise(cuts)]
+
     def _next_line(self, lines: LineReader) -> str | None:
         """Look at the next line that is neither blank nor a comment."""
         while (line := lines.peek("replace")) is not None:
@@ -61,7 +70,7 @@ class TextFile(FileSource):
 
     def _pass_header(self, lines: LineReader) -> str | None:
         """Pass over the line that names the columns, if there is one."""
-        asked = self._options.get("header")
+        asked = self._options.get("header") if lines.begins else False
         line = None if asked is False else self._next_line(lines)
         if line is None or not (asked or self._is_header(line)):
             return None
@@ -91,6 +100,9 @@ _MIN_BYTES, _MAX_BYTES = 1 << 20, 1 << 25
 
 class NamesFile(TextFile):
     """Two tab-separated names per line; a labels file, if there is one, has all names."""
+
+    def _divided(self, file: InputFile, max_bytes: int) -> list[InputFile]:  # noqa: ARG002
+        return []
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         yield from self._listed_nodes(max_edges)

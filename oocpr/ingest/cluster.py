@@ -1,0 +1,343 @@
+"""An import by workers: its steps, which worker does what, and what is done again if one is lost.
+
+This process sees counts and sizes only; see `oocpr.ingest.shuffle` for the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+import numpy as np
+
+from oocpr.errors import DoesNotFitError
+from oocpr.ingest import budget
+from oocpr.ingest.shuffle import (
+    Buckets,
+    Cut,
+    Graph,
+    Holder,
+    NodeIds,
+    ReadPart,
+    RowRange,
+    Span,
+    add_weights,
+    count_ids,
+    count_out_degrees,
+    describe,
+    order_part,
+    read_part,
+    sample_part,
+    sort_range,
+    write_range,
+    write_rows,
+)
+from oocpr.ingest.spill.partition import plan_buckets
+from oocpr.sources.base import BaseSource
+from oocpr.store.atomic import NewFolder
+from oocpr.store.format import ATTRIBUTES_KEY
+from oocpr.units import format_count
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from oocpr.progress import Progress
+    from oocpr.sources.block import Source
+    from oocpr.store.format import Attributes
+    from oocpr.store.writer import WrittenTile
+
+_AGAIN = "Give workers a higher memory limit, or fewer threads."
+
+_SORTING_BYTES = 32
+"""Bytes of an edge of a range: as it came, and as it is sorted."""
+
+_ALL_KEYS = 2**64 - 1
+"""Above the first key of every bucket."""
+
+SAMPLE_ROWS = 2048
+"""Rows that all parts together show before they are read, and from which buckets follow."""
+
+RANGES_PER_THREAD, MIN_RANGES = 4, 64
+"""Ranges of rows for each thread of a worker, and at least, unless they are very small."""
+
+PARTS_PER_THREAD = 4
+"""Parts of the source for each thread of a worker: a worker that is lost costs one of them per thread."""
+
+
+class Call(NamedTuple):
+    """A step: what to call with a `Worker` and arguments, on one worker, or on any for None."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    holder: Holder | None = None
+
+
+class Workers(Protocol):
+    """Processes that carry out steps of an import."""
+
+    def living(self) -> Sequence[Holder]:
+        """Give the workers there are, one at least; LostError if there are none."""
+
+    def run(
+        self, calls: Mapping[int, Call], on_done: Callable[[int], None] = lambda _: None
+    ) -> Mapping[int, tuple[Holder, Any]]:
+        """Carry out steps; returns where, and what they returned. Those that were lost are missing.
+
+        `on_done` gets the number of each that ends. Raises what a step raises, and LostError if steps were
+        lost too often.
+        """
+
+
+class OneProcessError(Exception):
+    """One process has to import a source; the reason is the predicate of a sentence."""
+
+
+@dataclass
+class ClusterImport:
+    """An import by `workers` to a store at `path`; see `oocpr.ingest.build.build_store`.
+
+    Nothing of `source` itself is read. Duplicate edges become `how`, see `duplicate_policy`.
+    """
+
+    source: Source
+    path: Path
+    workers: Workers
+    how: str | None
+    order: str
+    tile_edges: int | None
+    overwrite: bool
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self._read: dict[int, tuple[Holder, ReadPart]] = {}
+        self._ordered: dict[int, tuple[Holder, Buckets | None]] = {}
+        self._assigned: dict[int, Holder] = {}
+        self._sorted: dict[int, tuple[Holder, int]] = {}
+        self._written: dict[int, tuple[Holder, tuple[list[WrittenTile], int]]] = {}
+        self._nodes = self.source.nodes
+
+    def run(self) -> Attributes:
+        """Write the store, and remove what was written if that fails.
+
+        Raises OneProcessError if workers cannot import the source, and LostError if too many are lost.
+        """
+        if self.order not in ("keep", "degree"):
+            raise OneProcessError(f"is to be ordered by {self.order}")
+        new = NewFolder(self.path, overwrite=self.overwrite, marker=ATTRIBUTES_KEY)
+        self._folder = new.temporary.absolute()
+        try:
+            self._prepare()
+            while (made := self._attempt()) is None:
+                continue
+            new.publish()
+        finally:
+            new.discard()
+        return made
+
+    def _attempt(self) -> Attributes | None:
+        """Carry out the steps that are left; None if workers were lost."""
+        living = set(self.workers.living())
+        kept: Sequence[dict[int, tuple[Holder, Any]]]
+        kept = (self._read, self._ordered, self._sorted, self._written)
+        for done in kept:
+            for number in [number for number, (holder, _) in done.items() if holder not in living]:
+                del done[number]
+        steps = (self._read_all, self._count_nodes, self._order_all, self._sort_all, self._write_all)
+        return self._finish() if all(step() for step in steps) else None
+
+    def _all(self, calls: dict[int, Call]) -> list[Any]:
+        """Carry out steps that keep nothing, whoever is lost meanwhile."""
+        done: dict[int, Any] = {}
+        while len(done) < len(calls):
+            left = {number: call for number, call in calls.items() if number not in done}
+            done.update(self.workers.run(left))
+        return [done[number][1] for number in calls]
+
+    def _prepare(self) -> None:
+        """Divide the source, and look at the first edges of each part."""
+        facts: list[tuple[int, int]] = []
+        while not facts:
+            asked = {k: Call(describe, (), holder) for k, holder in enumerate(self.workers.living())}
+            facts = [about for _, about in self.workers.run(asked).values()]
+        self._room, self._threads = min(room for room, _ in facts), sum(threads for _, threads in facts)
+        source = self.source
+        count = PARTS_PER_THREAD * self._threads
+        self._parts = source.parts(count) if isinstance(source, BaseSource) else []
+        if not self._parts:
+            raise OneProcessError("cannot be divided among workers")
+        self._block_edges = budget.block_edges(self._room, weighted=self.source.weighted)
+        each = -(-SAMPLE_ROWS // len(self._parts))
+        samples = self._all({k: Call(sample_part, (part, each)) for k, part in enumerate(self._parts)})
+        self._check(samples)
+        self._sample = np.concatenate(samples)
+
+    def _check(self, results: Sequence[Any]) -> None:
+        if any(result is None for result in results):
+            raise OneProcessError("has nodes with names or with ids that 32 bits do not hold")
+
+    def _carry_out(
+        self, done: dict[int, Any], calls: dict[int, Call], stage: str, sizes: Mapping[int, int], unit: str
+    ) -> bool:
+        """Carry out the steps that are not `done`; returns whether all are now."""
+        finished, total = sum(sizes[number] for number in done), sum(sizes.values())
+
+        def note(number: int) -> None:
+            nonlocal finished
+            finished += sizes[number]
+            self.progress(stage, finished, total, unit)
+
+        self.progress(stage, finished, total, unit)
+        done.update(self.workers.run(calls, note))
+        return len(done) == len(sizes)
+
+    def _read_all(self) -> bool:
+        todo = [number for number in range(len(self._parts)) if number not in self._read]
+        about = (self._sample, self._block_edges)
+        calls = {number: Call(read_part, (number, self._parts[number], *about)) for number in todo}
+        sizes = {number: part.size or 1 for number, part in enumerate(self._parts)}
+        whole = self._carry_out(self._read, calls, "reading", sizes, "B")
+        self._check([part for _, part in self._read.values()])
+        return whole
+
+    def _holders(self) -> tuple[Holder, ...]:
+        """Who has read some part."""
+        return tuple({holder: None for holder, _ in self._read.values()})
+
+    def _count_nodes(self) -> bool:
+        """Count nodes and edges, and find out what all steps from here on have to know."""
+        parts = [part for _, part in self._read.values()]
+        largest, self._given = max(part.largest for part in parts), sum(part.edges for part in parts)
+        if not self._given:
+            raise OneProcessError("has no edges")
+        ids = NodeIds(self._holders(), largest)
+        if self._nodes is None:
+            got = self.workers.run({0: Call(count_ids, (ids,))})
+            if not got:
+                return False
+            self._nodes = int(got[0][1])
+        weighted = self.how is not None
+        room = self._room - 2 * self._nodes - 4 * self._nodes // self._threads
+        space = room // (_SORTING_BYTES + 2 * budget.WEIGHT_BYTES * weighted)
+        if space < budget.MIN_BUCKET_EDGES:
+            raise DoesNotFitError(
+                f"a thread of a worker has room for {format_count(max(0, space))} edges beside "
+                f"{format_count(self._nodes)} nodes, {format_count(budget.MIN_BUCKET_EDGES)} are needed.",
+                _AGAIN,
+            )
+        gaps = self.source.nodes is None and largest >= self._nodes
+        self._graph = Graph(
+            self._nodes, self.how, self.source.weighted, ids if gaps else None, space, self.order
+        )
+        self._buckets = {number: (holder, part.buckets) for number, (holder, part) in self._read.items()}
+        return True
+
+    def _order_all(self) -> bool:
+        """Partition the parts by their rows in the order, if that is not the one of the ids."""
+        if self.order == "keep":
+            return True
+        of = {
+            holder: [k for k, (has, _) in self._read.items() if has == holder] for holder in self._holders()
+        }
+        counts = {
+            k: Call(count_out_degrees, (self._graph, parts), holder)
+            for k, (holder, parts) in enumerate(of.items())
+        }
+        if len(self.workers.run(counts)) < len(counts):
+            return False
+        graph = self._graph = replace(self._graph, counted=tuple(of))
+        calls = {
+            number: Call(order_part, (graph, number, self._sample, self._block_edges), holder)
+            for number, (holder, _) in self._read.items()
+            if number not in self._ordered
+        }
+        sizes = {number: part.edges for number, (_, part) in self._read.items()}
+        if not self._carry_out(self._ordered, calls, "partitioning", sizes, "edges"):
+            return False
+        made = {number: (has, found) for number, (has, found) in self._ordered.items() if found is not None}
+        if made:
+            self._buckets, self._graph = made, replace(graph, relabelled=True)
+        return True
+
+    def _ranges(self) -> list[RowRange]:
+        """Divide the buckets into ranges that a thread can sort, some for each thread."""
+        counts: dict[int, int] = {}
+        for _, buckets in self._buckets.values():
+            for low, count in zip(buckets.lows.tolist(), buckets.counts.tolist(), strict=True):
+                counts[low] = counts.get(low, 0) + count
+        lows = sorted(counts)
+        wanted = max(
+            budget.MIN_BUCKET_EDGES, self._given // max(RANGES_PER_THREAD * self._threads, MIN_RANGES)
+        )
+        starts = plan_buckets([counts[low] for low in lows], min(wanted, self._graph.space))
+        return [
+            RowRange(
+                number,
+                lows[first],
+                lows[stop] if stop < len(lows) else _ALL_KEYS,
+                sum(counts[low] for low in lows[first:stop]),
+            )
+            for number, (first, stop) in enumerate(pairwise([*starts, len(lows)]))
+        ]
+
+    def _sort_all(self) -> bool:
+        ranges, living = self._ranges(), self.workers.living()
+        calls = {}
+        for each, end in zip(ranges, accumulate(each.given for each in ranges), strict=True):
+            if self._assigned.get(each.number) not in living:
+                # Neighbours together, so that few edges of tiles have to be sent.
+                place = (2 * end - each.given) * len(living) // (2 * self._given)
+                self._assigned[each.number] = living[place]
+            if each.number in self._sorted:
+                continue
+            parts = []
+            for number, (has, buckets) in sorted(self._buckets.items()):
+                here = (buckets.lows >= np.uint64(each.low)) & (buckets.lows < np.uint64(each.high))
+                if count := int(buckets.counts[here].sum()):
+                    parts.append((has, number, count))
+            calls[each.number] = Call(sort_range, (self._graph, each, parts), self._assigned[each.number])
+        sizes = {each.number: each.given for each in ranges}
+        return self._carry_out(self._sorted, calls, "sorting", sizes, "edges")
+
+    def _write_all(self) -> bool:
+        counts = [self._sorted[number][1] for number in range(len(self._sorted))]
+        bounds = pairwise(accumulate(counts, initial=0))
+        self._spans = [Span(k, self._sorted[k][0], *bound) for k, bound in enumerate(bounds)]
+        tile_edges = self.tile_edges or budget.tile_edges_for(self._given)
+        cuts = [Cut.of(self._spans, k, tile_edges) for k in range(len(counts)) if k not in self._written]
+        calls = {
+            cut.number: Call(write_range, (self._graph, cut, self._folder), self._spans[cut.number].holder)
+            for cut in cuts
+        }
+        return self._carry_out(self._written, calls, "writing", dict(enumerate(counts)), "edges")
+
+    def _finish(self) -> Attributes | None:
+        """Add up weights and write what belongs to the rows; None if a worker was lost."""
+        sums: Holder | None = None
+        if self.how is not None:
+            for holder, spans in groupby(self._spans, lambda span: span.holder):
+                numbers = [span.number for span in spans]
+                if not self.workers.run({0: Call(add_weights, (self._graph, numbers, sums), holder)}):
+                    return None
+                sums = holder
+        written = [self._written[number] for number in range(len(self._written))]
+        facts = {
+            "source": self.source.name,
+            "tile_edges": self.tile_edges or budget.tile_edges_for(self._given),
+            "duplicates": self._given - self._spans[-1].stop,
+            "local_edges": sum(local_edges for _, (_, local_edges) in written),
+        }
+        place = (self.path.absolute(), self._folder, self.overwrite)
+        ranges = [(holder, tiles) for holder, (tiles, _) in written]
+        got = self.workers.run({0: Call(write_rows, (self._graph, place, ranges, sums, facts))})
+        if not got:
+            return None
+        parts = [self._read[number][1] for number in range(len(self._read))]
+        # As where one process reads: the first of a kind of notice stands for all.
+        self.source.notices += next((part.notices for part in parts if part.notices), [])
+        if isinstance(self.source, BaseSource):
+            self.source.unused_columns += dict.fromkeys(
+                name for part in parts for name in part.unused_columns
+            )
+        return cast("Attributes", got[0][1])
