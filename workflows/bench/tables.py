@@ -344,6 +344,22 @@ def several(found: Cells) -> list[str]:
     return table(head, [[title, *cells] for title, cells in columns.items()])
 
 
+def workers(found: Cells) -> list[str]:
+    """A graph on two devices, in one process and by a Dask worker for each."""
+    rows = [
+        [
+            what,
+            f"{cell['seconds']:.2f} s",
+            f"{cell['first pass']:.3f} s",
+            f"{cell['ms of a later pass']:.3g} ms",
+            f"{cell.get('seconds over those of one process', 1):.2f}",
+        ]
+        for what, cell in found.items()
+        if isinstance(cell, dict) and "seconds" in cell
+    ]
+    return table(["", "`pagerank`", "first pass", "a later pass", "times one process"], rows)
+
+
 def dask_cost(found: Cells) -> list[str]:
     """What Dask adds to a pass."""
     rows = []
@@ -410,6 +426,13 @@ def page() -> str:
         }), "device-memory-h200"),
         ("R-MAT of 1.06 G edges on several H200s", SEVERAL,
          several(load("device-several-h200")), "device-several-h200"),
+        ("R-MAT of 1.06 G edges on two H100s, in one process and by Dask workers", WORKERS,
+         workers(load("device-workers-two-h100")), "device-workers-two-h100"),
+        ("From the store to the ranks, H100s", TWO, starts({"stores": {
+            "R-MAT of 1.06 G edges, one device": (h100 := load("device-start-two-h100"))["one device"],
+            "two devices": h100["two devices"],
+            "R-MAT of 4.26 G edges, one device": h100["R-MAT of 4.26 G edges, one device"],
+        }}), "device-start-two-h100"),
         ("R-MAT of 4.3 G edges, one H200", R28, budgets({
             "all of it": r28["all the device has"], "14 GiB": r28["14GiB"],
             "2 GiB": r28["2GiB, rows in memory of the host"],
@@ -533,6 +556,14 @@ Imported by out-degree. The ranks of all columns but the second have the same bi
 """
 SEVERAL = """
 By out-degree; three runs each. Links of all devices at once: 110 GB/s (two), 171 GB/s (four).
+"""
+WORKERS = """
+Workers that are up, from the store, whose files are in the page cache, to the same bits. "all": all tiles on
+the devices; "1GiB": of each device, so that tiles and rows pass over its link.
+"""
+TWO = """
+Each run is a process of its own. Two devices of a process start no sooner than one. The larger graph ran
+before row arrays were read with fewer calls a thread.
 """
 R28 = """
 As drawn.
