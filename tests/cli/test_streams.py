@@ -62,14 +62,16 @@ def test_names_that_a_terminal_cannot_show_are_escaped_and_files_are_not(
 
 
 @pytest.mark.long
-def test_workers_run_no_code_of_the_working_folder(names: Path, environment: dict[str, str]) -> None:
-    script = names.parent / "programs" / "run.py"
+def test_workers_run_no_code_of_the_working_folder(tmp_path: Path, environment: dict[str, str]) -> None:
+    edges = tmp_path / "edges.txt"
+    edges.write_text("1 2\n2 1\n")
+    script = tmp_path / "programs" / "run.py"
     script.parent.mkdir()
     script.write_text(RUN)
-    hostile = names.parent / "cwd"
+    hostile = tmp_path / "cwd"
     hostile.mkdir()
     (hostile / "pickle.py").write_text("open('ran', 'w').close()\nraise SystemExit('hostile')\n")
-    command = [sys.executable, script, "import", names, "-o", names.parent / "g.zarr", "--workers", "1"]
+    command = [sys.executable, script, "import", edges, "-o", tmp_path / "g.zarr", "--workers", "1"]
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=hostile, check=False, timeout=120
     )

@@ -265,8 +265,16 @@ def test_workers_of_another_version_are_refused(client, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("mebibytes", "match"), [(200, "paused|nanny"), (300, "are given")])
-def test_workers_with_too_little_memory_are_refused(tmp_path, monkeypatch, mebibytes, match):
+@pytest.mark.parametrize(
+    ("mebibytes", "share", "match"), [(200, 0.6, "paused|nanny"), (1000, 0.05, "are given")]
+)
+def test_workers_with_too_little_memory_are_refused(tmp_path, monkeypatch, mebibytes, share, match):
+    # Local, so that it travels by value.
+    def take(share):
+        from oocpr.engine.executors import dask_import
+
+        dask_import.MEMORY_SHARE = share
+
     monkeypatch.setattr(dask_import, "SILENT_TIMEOUT", 3.0)
     source = write_lines(tmp_path / "edges.txt", *IDS)
     with (
@@ -277,9 +285,11 @@ def test_workers_with_too_little_memory_are_refused(tmp_path, monkeypatch, mebib
             memory_limit=mebibytes * MIB,
         ) as cluster,
         Client(cluster) as client,
-        pytest.raises(DoesNotFitError, match=match),
     ):
-        oocpr.import_graph(source, tmp_path / "g", client=client)
+        if share < 0.6:
+            client.run(take, share)
+        with pytest.raises(DoesNotFitError, match=match):
+            oocpr.import_graph(source, tmp_path / "g", client=client)
     assert [path.name for path in tmp_path.iterdir()] == ["edges.txt"]
 
 

@@ -69,7 +69,7 @@ def test_a_part_names_the_line_of_its_file(tmp_path, line):
     text[line - 1] = "1 x"
     path.write_text("\n".join(text))
     found = []
-    for part in open_source(path, header=False).parts(9):
+    for part in open_source(path, format="text", header=False).parts(9):
         try:
             edges_of(part)
         except InputError as error:
