@@ -443,6 +443,9 @@ async def _results(calls: Sequence[Any]) -> list[Any] | None:
         try:
             return await call
         except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
             # Of a future that Dask has given up; Dask's own way out of its loop loses it.
             raise CancelledError(str(error)) from error
 
