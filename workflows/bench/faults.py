@@ -224,7 +224,8 @@ def strike(
         number = {"kill": kill, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}[fault.split()[0]]
         targets = [(command.pid, number)]
     elif fault == "damage the store":
-        tiles = sorted((folder / "store.zarr/in_edges").rglob("c/*"))
+        chunks = sorted((folder / "store.zarr/in_edges").rglob("c/*"))
+        tiles = [path for path in chunks if path.stat().st_size > 100]
         with random.choice(tiles).open("r+b") as file:
             file.seek(100)
             byte = file.read(1)
