@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -409,9 +410,11 @@ def test_an_import_ends_when_all_workers_are_gone(client, tmp_path, monkeypatch)
 
     def lose(stage: str, *rest: Any) -> None:
         if stage == "sorting" and not gone:
+            processes = client.run(os.getpid).values()
             gone.append(client.cluster.scale(0))
-            for process in client.run(os.getpid).values():
-                os.kill(process, signal.SIGKILL)
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
 
     with pytest.raises(LostError, match="lost"):
         oocpr.import_graph(source, tmp_path / "g", client=scaled(client, 2), progress=lose)
