@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from machine import describe
+from machine import describe, provenance
 from tornado.iostream import IOStream
 
 import oocpr
@@ -160,7 +160,8 @@ def main() -> None:
     source = options.folder / f"rmat{options.scale}"
     edges = write_files(source, options.scale, options.files)
     store, whole = options.folder / "store.zarr", ""
-    found: dict[str, Any] = {"machine": describe(), "edges": edges, "files": options.files}
+    found: dict[str, Any] = {"provenance": provenance("import_workers.py"), "machine": describe()}
+    found |= {"edges": edges, "files": options.files}
     ways: list[tuple[str, int, str | None]] = [("one process", 0, None)]
     ways += [(f"{count} workers", count, None) for count in options.workers]
     ways += [(f"2 workers, one killed while {stage}", 2, stage) for stage in options.kill]
