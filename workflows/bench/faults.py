@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pyarrow.parquet as pq
-from machine import describe
+from machine import describe, provenance
 
 DOCUMENTED = {2, 3, 4, 5, 6, 7, 8, 130}
 """Exit codes of a command, but for that of a defect."""
@@ -378,6 +378,7 @@ def main() -> None:
         runs.append(one(number, options.store, usual, whole, options.patience))
         print(json.dumps(runs[-1]), flush=True)
         found = {
+            "provenance": provenance("faults.py"),
             "machine": describe(),
             "undisturbed, seconds": usual,
             "outcomes": Counter(run["outcome"] for run in runs),
