@@ -229,8 +229,8 @@ class Backend(Protocol):
     def first_row(self, state: Any, live: tuple[int, ...]) -> NDArray[np.float64]:
         """Residual of the stripe's first row after `sums`, then its change in each live slot; (1 + live,)."""
 
-    def finish(self, state: Any, carry: float) -> NDArray[np.float64]:
-        """Sum of p and r of the stripe's rows; float64, shape (rows,)."""
+    def finish(self, state: Any, carry: float, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Sum of p and r of the stripe's rows, in `out` if it is given; float64, shape (rows,)."""
 
     def kept(self, state: Any) -> dict[str, Any]:
         """Arrays of a stripe that a pass leaves for the next, by name; see `kept_arrays`."""

@@ -237,9 +237,11 @@ class ReferenceBackend:
         """See Backend."""
         return np.array([state.r[0], *(state.changes[slot, 0] for slot in live)])
 
-    def finish(self, state: ReferenceState, carry: float) -> NDArray[np.float64]:
+    def finish(
+        self, state: ReferenceState, carry: float, out: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
         """See Backend."""
-        result = state.p + state.r
+        result: NDArray[np.float64] = np.add(state.p, state.r, out=out)
         if len(result):
             result[0] += carry
         return result

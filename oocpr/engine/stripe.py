@@ -572,12 +572,19 @@ class StripeGroup:
             balance=method.Balance(claims, sums.marks, sums.residual) if step.key else None,
         )
 
-    def finish(self, state: State) -> Iterator[NDArray[np.float64]]:
-        """Sum of p and r of each stripe's rows; what is left of a stripe is freed before the next one."""
+    def finish(self, state: State, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Sum of p and r of the rows of all stripes, in `out` if it is given."""
         self.close_streams()
         self._whole_pass = None
-        for stripe in self.stripes:
-            yield self.backend.finish(self.states.pop(0), state.carries[stripe])
+        if out is None and len(self.stripes) > 1:
+            out = np.empty(sum(spec.rows for spec in self.specs))
+        at, made = 0, []
+        for stripe, spec in zip(self.stripes, self.specs, strict=True):
+            part = None if out is None else out[at : at + spec.rows]
+            # What is left of a stripe is freed before the next one.
+            made.append(self.backend.finish(self.states.pop(0), state.carries[stripe], part))
+            at += spec.rows
+        return made[0] if out is None else out
 
     def close(self) -> None:
         """End what the streams of tiles are still doing, and free tiles and rows."""

@@ -84,7 +84,6 @@ def plan_on_devices(
         return plan_stripe(layout, request, given[0])
     devices = [stripe * len(given) // len(stripes) for stripe in range(len(stripes))]
     parts = [layout.part(first, last) for first, last in stripes]
-    rows = [int(part.sizes[:, 3].sum()) for part in parts]
 
     def planned(number: int, memory: int) -> Plan:
         device = devices[number]
@@ -98,11 +97,9 @@ def plan_on_devices(
         )
 
     bare = [planned(number, 0) for number in range(len(stripes))]
-    # The process is there once. In the end the ranks of all rows are there, and once more those of one
-    # stripe; or of all, if they share a device.
+    # The process is there once.
     sums = {field.name: sum(getattr(plan.need, field.name) for plan in bare) for field in fields(Need)}
-    twice = stats.nodes if len(stripes) > len(given) else max(rows)
-    need = Need(**sums | {"base": request.base, "vectors": sums["vectors"] + 4 * twice})
+    need = Need(**sums | {"base": request.base})
     left = max(0, request.memory - need.total)
     # Groups that want memory of the host: those that there is no room for on their device.
     wanted = [len(part.sizes) - plan.devices[0].on_device for part, plan in zip(parts, bare, strict=True)]

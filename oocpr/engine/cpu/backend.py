@@ -322,11 +322,12 @@ class CpuBackend:
         rows = state.rows
         return np.array([rows.r[0], *(float(rows.changes[slot, 0]) for slot in live)])
 
-    def finish(self, state: CpuState, carry: float) -> NDArray[np.float64]:
+    def finish(
+        self, state: CpuState, carry: float, out: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
         """See Backend."""
         # In place: at the end of a run there may be no memory for one more vector.
-        result = state.rows.p
-        result += state.rows.r
+        result = np.add(state.rows.p, state.rows.r, out=state.rows.p if out is None else out)
         if len(result):
             result[0] += carry
         return result

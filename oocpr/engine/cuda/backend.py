@@ -406,10 +406,12 @@ class CudaBackend:
         """See Backend."""
         return state.first_row
 
-    def finish(self, state: RowState, carry: float) -> NDArray[np.float64]:
+    def finish(
+        self, state: RowState, carry: float, out: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
         """See Backend."""
         with self._device, self._lock:
-            return state.finish(carry)
+            return state.finish(carry, out)
 
     def kept(self, state: RowState) -> dict[str, Any]:
         """See Backend."""

@@ -246,9 +246,10 @@ class Device:
         else:
             array.set(values)
 
-    def bring(self, array: Any) -> NDArray[Any]:
-        """Bring a long array to new memory of the host, once what was launched has run."""
-        out = np.empty(array.shape, array.dtype)
+    def bring(self, array: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Bring a long array to `out` or new memory of the host, once what was launched has run."""
+        if out is None:
+            out = np.empty(array.shape, array.dtype)
         self._copy_pieces(array, out, bring=True)
         return out
 

@@ -465,17 +465,20 @@ class RowState:
             residual=float(residual[0]) if step.key else 0.0,
         ), int(found)  # fmt: skip
 
-    def finish(self, carry: float) -> NDArray[np.float64]:
-        """Sum of ranks and residual, in the memory of the ranks."""
+    def finish(self, carry: float, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Sum of ranks and residual, in the memory of the ranks; brought to `out` if it is given."""
         rows = self.spec.rows
         if rows:
             arguments = (np.uint64(rows), self.ranks, self.residual, np.float64(carry))
             self._kernel("finish")(grid(rows), (THREADS,), arguments)
         if self._ranks_here is None:
-            return self._device.bring(self.ranks)
+            return self._device.bring(self.ranks, out)
         # They are in memory of the host, once what was launched has run.
         self._device.synchronize()
-        return self._ranks_here
+        if out is None:
+            return self._ranks_here
+        out[:] = self._ranks_here
+        return out
 
     def _total(
         self, place: int, vectors: int, added: int, count: int, carry: int = 0, faults: Any = None

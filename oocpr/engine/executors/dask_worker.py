@@ -29,8 +29,6 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from oocpr.engine.backend import Streams
 from oocpr.engine.cuda.communication import new_unique_id
 from oocpr.engine.cuda.device import download
@@ -47,6 +45,7 @@ from oocpr.store.checkpoint import CheckpointFolder
 from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import PushSums
@@ -298,11 +297,7 @@ class StripeWorker:
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """Sum of p and r of the rows of all its stripes."""
-        return self._thread.submit(self._finish, state).result()
-
-    def _finish(self, state: State) -> NDArray[np.float64]:
-        parts = list(self._group.finish(state))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return self._thread.submit(self._group.finish, state).result()
 
     def share(self, ranks: NDArray[np.float64]) -> SharedRanks:
         """Have processes of this machine read ranks, until the worker is closed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from itertools import chain
@@ -96,10 +96,6 @@ class LocalBackends:
         futures = [thread.submit(work, index) for index, thread in enumerate(self._threads)]
         wait(futures)
         return [future.result() for future in futures]
-
-    def one(self, index: int, work: Callable[[], Result]) -> Result:
-        """Work for one backend in its thread."""
-        return self._threads[index].submit(work).result() if self.several else work()
 
     def clear(self) -> None:
         """Let another run have the memory of devices; nobody uses what was made there any more."""
@@ -262,24 +258,14 @@ class LocalExecutor:
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
-        parts = self.finished_parts(state)
         if not self._backends.several:
-            # A stripe's history is freed before the next one's rows are needed.
-            made = list(parts)
-            return made[0] if len(made) == 1 else np.concatenate(made)
-        # The host has room for all ranks, and once more for those of one stripe.
-        ranks, at = np.empty(sum(spec.rows for group in self.groups for spec in group.specs)), 0
-        for part in parts:
-            ranks[at : at + len(part)] = part
-            at += len(part)
+            return self.groups[0].finish(state)
+        ends = np.cumsum([0, *(sum(spec.rows for spec in group.specs) for group in self.groups)])
+        ranks = np.empty(ends[-1])
+        self._backends.each(
+            lambda index: self.groups[index].finish(state, ranks[ends[index] : ends[index + 1]])
+        )
         return ranks
-
-    def finished_parts(self, state: State) -> Iterator[NDArray[np.float64]]:
-        """Sum of p and r of the rows of each stripe, one after another."""
-        for index, group in enumerate(self.groups):
-            parts = group.finish(state)
-            for _ in group.stripes:
-                yield self._backends.one(index, partial(next, parts))
 
     def peak_memory(self) -> int:
         """See Executor."""

@@ -149,9 +149,8 @@ class SampleRun:
     def finishing(self) -> float:
         """Seconds of what follows the last pass."""
         begun = time.perf_counter()
-        parts = self._executor.finished_parts(self._later)
-        for ranks in [self._executor.finish(self._later)] if self._backends.several else parts:
-            ranks /= max(ranks.sum(), 1.0)
+        ranks = self._executor.finish(self._later)
+        ranks /= max(ranks.sum(), 1.0)
         return time.perf_counter() - begun
 
     def _noted(self, kind: str) -> list[dict[int, list[tuple[float, float]]]]:

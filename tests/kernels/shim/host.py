@@ -315,9 +315,9 @@ class HostDevice:
         """See Device."""
         array[...] = values
 
-    def bring(self, array: Any) -> Any:
+    def bring(self, array: Any, out: Any = None) -> Any:
         """See Device."""
-        return np.array(download(array))
+        return np.positive(download(array), out=out)
 
     def put(self, array: Any, values: Any) -> None:
         """See Device."""
