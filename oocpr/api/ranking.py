@@ -294,11 +294,11 @@ def pagerank(
         limits: list[int] = []
         present = 0
         if client is not None:
-            from oocpr.engine.executors.dask import assign_workers, names_workers_devices
+            from oocpr.engine.executors.dask import assign_workers, free_bytes, names_workers_devices
             from oocpr.engine.executors.dask_client import worker_count, worker_limits
 
             if names_workers_devices(device):
-                free = [seat.free for seat in assign_workers(client)]
+                free = free_bytes(client, assign_workers(client))
             limits, present = worker_limits(client), worker_count(client)
         names = names_of(store)
         most = given_memory(memory)

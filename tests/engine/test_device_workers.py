@@ -84,7 +84,7 @@ def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, clien
     store = stored(GRAPH, 700)
     plan, tiles = planned(store)
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    seats = [DeviceAssignment(worker, "cpu", 1, {RESOURCE: 1}) for worker in workers]
+    seats = [DeviceAssignment(worker, "cpu", {RESOURCE: 1}) for worker in workers]
     monkeypatch.setattr(engine_cluster, "assign_workers", lambda _: seats)
     run = rank_graph(tiles, plan, SETTINGS, path=store.path, client=client, backend="cuda:all", threads=1)
     alone = rank_graph(tiles, plan, SETTINGS, backend=("cpu", "cpu"), threads=1)

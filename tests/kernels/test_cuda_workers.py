@@ -63,7 +63,7 @@ def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(stripe, "make_backend", make_backend)
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    seats = [DeviceAssignment(worker, f"cuda:{k}", 1, {RESOURCE: 1}) for k, worker in enumerate(workers)]
+    seats = [DeviceAssignment(worker, f"cuda:{k}", {RESOURCE: 1}) for k, worker in enumerate(workers)]
     monkeypatch.setattr(dask, "assign_workers", lambda _: seats)
     return seats
 
@@ -74,9 +74,10 @@ def run(store: GraphStore, client: Any = None) -> Solution:
     return rank_graph(tiles, plan, SETTINGS, path=store.path, client=client, backend=device)
 
 
-def key_of_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
+def key_of_a_meeting(monkeypatch: pytest.MonkeyPatch, seats: list[DeviceAssignment]) -> None:
     key = uuid4().hex
-    monkeypatch.setattr(dask_worker, "new_unique_id", lambda: key)
+    seats[:] = [replace(seat, nccl=True) for seat in seats]
+    monkeypatch.setattr(dask, "new_unique_id", lambda: key)
 
 
 @pytest.mark.long
@@ -101,7 +102,7 @@ def test_workers_have_the_bits_of_one_process(
     monkeypatch.setattr(communication, "GROUP_TEST_NUMBERS", 32)
     tried = 2 * 2 * -(-32 // staged)
     if way != "host":
-        key_of_a_meeting(monkeypatch)
+        key_of_a_meeting(monkeypatch, seats)
     if way == "switched off":
         monkeypatch.setenv(dask.SWITCH, "off")
     with Stored(GRAPH, 300) as store:
@@ -120,7 +121,7 @@ def test_workers_have_the_bits_of_one_process(
 def test_workers_take_weighted_graphs(
     seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    key_of_a_meeting(monkeypatch)
+    key_of_a_meeting(monkeypatch, seats)
     bare = WeightedGraph.of(GRAPH)
     graph = replace(bare, weight=weights_of(np.random.default_rng(8), len(bare.src), "reals"))
     store = graph.write(tmp_path / "g.zarr", 300)
@@ -133,7 +134,7 @@ def test_workers_take_weighted_graphs(
 def test_an_error_of_one_worker_ends_the_run(
     seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key_of_a_meeting(monkeypatch)
+    key_of_a_meeting(monkeypatch, seats)
     monkeypatch.setattr(dask, "CHECK_INTERVAL", 0.5)
     sweep, calls = dask_worker.StripeWorker._sweep, count(1)
 
@@ -151,4 +152,47 @@ def test_an_error_of_one_worker_ends_the_run(
     # Workers let go of a run that was cancelled when their scheduler says so.
     while stripes_held():
         assert time.monotonic() - begun < 40, "workers still hold stripes of the run"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("fails", ["the rows", "the meeting"])
+def test_an_error_of_one_worker_that_begins_ends_the_run(
+    seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    key_of_a_meeting(monkeypatch, seats)
+    monkeypatch.setattr(dask, "CHECK_INTERVAL", 0.5)
+    calls, aborted, abort = count(1), list[HostLink](), HostLink.abort
+    connected, connect = list[HostLink](), HostDevice.connect
+    monkeypatch.setattr(HostLink, "abort", lambda link: aborted.append(link) or abort(link))
+
+    def connecting(*args: Any) -> HostLink:
+        # Who comes when the run is over already is waited for in vain.
+        connected.append(connect(*args))
+        return connected[-1]
+
+    monkeypatch.setattr(HostDevice, "connect", connecting)
+
+    def once(work: Any) -> Any:
+        def failing(*args: Any) -> Any:
+            if next(calls) == 1:
+                raise DamagedError("a tile is damaged.", "Import again.")
+            return work(*args)
+
+        return failing
+
+    owner, name = (
+        (dask_worker.StripeGroup, "allocate")
+        if fails == "the rows"
+        else (communication.Communicator, "_works")
+    )
+    monkeypatch.setattr(owner, name, once(getattr(owner, name)))
+    if fails == "the meeting":
+        # Those that wait for numbers of the other get none.
+        monkeypatch.setattr(HostLink, "broadcast", lambda *_: None)
+    begun = time.monotonic()
+    with Stored(GRAPH, 300) as store, pytest.raises(DamagedError, match="a tile is damaged"):
+        run(store, client)
+    assert time.monotonic() - begun < 30
+    while set(connected) - set(aborted) or stripes_held():
+        assert time.monotonic() - begun < 40, "a worker waits for others still"
         time.sleep(0.1)

@@ -221,7 +221,7 @@ class CudaBackend:
             vars(self).pop(room, None)
 
     def join_group(self, unique_id: Any, rank: int, size: int) -> Communicator:
-        """Take a place among devices of other processes; returns once all have come."""
+        """Take a place among devices of other processes, which may come later."""
         return Communicator(self._device, unique_id, rank, size)
 
     def open_stream(

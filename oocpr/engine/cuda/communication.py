@@ -6,9 +6,11 @@ once all have pushed, and who ends a run aborts the group.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,14 +29,30 @@ GROUP_TEST_NUMBERS = 1 << 16
 
 
 class Communicator:
-    """One device's place in a group."""
+    """One device's place in a group; its members meet while they do other things.
+
+    If one of them never comes the others meet in vain, in a thread that ends with their process.
+    """
 
     def __init__(self, device: Device, unique_id: Any, rank: int, size: int) -> None:
         self._device, self._rank, self._size = device, rank, size
-        with device:
-            self._transport = device.connect(unique_id, rank, size)
+        self._transport: Any = None
+        self._met: Future[bool] = Future()
+        threading.Thread(target=self._meet, args=(unique_id,), name="oocpr-meeting", daemon=True).start()
 
-    def works(self) -> bool:
+    def _meet(self, unique_id: Any) -> None:
+        try:
+            with self._device:
+                self._transport = self._device.connect(unique_id, self._rank, self._size)
+            self._met.set_result(self._works())
+        except RuntimeError as error:
+            # NCCL's own class, and CUDA's, are known only if they are loaded.
+            _LOG.warning("the devices of the workers do not reach each other: %s", error)
+            self._met.set_result(False)
+        except Exception as error:  # noqa: BLE001 whoever waits has to hear of it
+            self._met.set_exception(error)
+
+    def _works(self) -> bool:
         """Tell whether what each member sends arrives here as it was; all have to ask."""
         xp = self._device.xp
         begins = [GROUP_TEST_NUMBERS * member for member in range(self._size + 1)]
@@ -45,6 +63,10 @@ class Communicator:
             for begin, piece in self.gather(own, begins):
                 right &= bool((piece == xp.asarray(sent[begin : begin + len(piece)])).all())
         return right
+
+    async def meet(self) -> bool:
+        """Wait until all have come; returns whether they reach each other."""
+        return await asyncio.wrap_future(self._met)
 
     def gather(self, own: Any, begins: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Give the pushes of all members in pieces, each with its first row; all have to take all of them.
@@ -66,7 +88,11 @@ class Communicator:
 
     def abort(self) -> None:
         """Let nobody wait for the others any more; from any thread."""
-        self._transport.abort()
+        if self._transport is None:
+            # Those that are still meeting cannot be told.
+            self._met.add_done_callback(lambda _: self._transport is None or self._transport.abort())
+        else:
+            self._transport.abort()
 
 
 _ENABLED_ALREADY = 704
@@ -159,10 +185,14 @@ class PeerCopies:
         return PeerPath(arrived, linked and arrived)
 
 
+def has_nccl() -> bool:
+    """Whether this process has NCCL."""
+    return _nccl() is not None
+
+
 def new_unique_id() -> Any:
-    """What a group is found by; None if this process has no NCCL."""
-    nccl = _nccl()
-    return None if nccl is None else nccl.get_unique_id()
+    """What a group is found by, from a process that has NCCL; it waits for the members from then on."""
+    return _nccl().get_unique_id()
 
 
 class NcclTransport:

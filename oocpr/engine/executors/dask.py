@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from oocpr.engine.cuda.communication import has_nccl, new_unique_id
 from oocpr.engine.cuda.device import ALL, all_devices, free_memory, open_device
 from oocpr.engine.executors.dask_client import (
     CHECK_INTERVAL,
@@ -72,20 +73,21 @@ _MORE_MEMORY = "Start the run again with more memory a worker; the graph's store
 
 
 class VisibleDevice(NamedTuple):
-    """A device: the name a worker has for it, and what tells it from all others."""
+    """A device: the name a worker has for it, what tells it from all others, and whether NCCL is there."""
 
     name: str
     identity: str
+    nccl: bool = False
 
 
 @dataclass(frozen=True)
 class DeviceAssignment:
-    """A worker, its name for its device, bytes of that that a run may take, and resources of tasks on it."""
+    """A worker, its name for its device, resources of tasks on it, and whether NCCL is there."""
 
     worker: str
     device: str
-    free: int = 0
     resources: Mapping[str, float] = field(default_factory=dict)
+    nccl: bool = False
 
 
 def names_workers_devices(device: str) -> bool:
@@ -107,17 +109,25 @@ def assign_workers(client: Any) -> list[DeviceAssignment]:
     watch = Watch(client)
     seen = watch.during(partial(client.run, visible_devices, workers=meant), meant) if meant else {}
     assigned = assign_gpus(seen, declared)
-    # Each is asked for its own only, since who asks takes memory of a device.
-    free = [
-        watch.during(partial(client.run, free_memory, each.device, workers=[each.worker]))[each.worker]
-        for each in assigned
-    ]
     if not assigned:
         raise UsageError(
             "no worker of the Dask client has a CUDA device.",
             "Start workers with CuPy where there are devices, or use device cpu.",
         )
-    return [replace(each, free=nbytes) for each, nbytes in zip(assigned, free, strict=True)]
+    return assigned
+
+
+def free_bytes(client: Any, assigned: Sequence[DeviceAssignment]) -> list[int]:
+    """Bytes of each assigned device that a run may take."""
+    # Each is asked for its own only, since who asks takes memory of a device.
+    names = {each.worker: each.device for each in assigned}
+    ask = partial(client.run, _free_memory_of, names, workers=list(names))
+    free = Watch(client).during(ask, list(names))
+    return [free[each.worker] for each in assigned]
+
+
+def _free_memory_of(names: Mapping[str, str], dask_worker: Any) -> int:
+    return free_memory(names[dask_worker.address])
 
 
 def visible_devices() -> list[VisibleDevice]:
@@ -127,8 +137,10 @@ def visible_devices() -> list[VisibleDevice]:
         devices = [open_device(name) for name in names]
     except UsageError:
         return []
-    host = socket.gethostname()
-    return [VisibleDevice(name, f"{host} {device.bus}") for name, device in zip(names, devices, strict=True)]
+    host, nccl = socket.gethostname(), has_nccl()
+    return [
+        VisibleDevice(name, f"{host} {device.bus}", nccl) for name, device in zip(names, devices, strict=True)
+    ]
 
 
 def assign_gpus(
@@ -151,7 +163,7 @@ def assign_gpus(
         if device is not None:
             taken.add(device.identity)
             resources = {RESOURCE: 1} if declared.get(worker) else {}
-            assigned.append(DeviceAssignment(worker, device.name, resources=resources))
+            assigned.append(DeviceAssignment(worker, device.name, resources, device.nccl))
     return sorted(assigned, key=lambda each: each.worker)
 
 
@@ -194,6 +206,7 @@ class DaskExecutor:
         self._ahead: deque[tuple[Any, ...]] = deque()
         try:
             with self._errors():
+                meeting = self._meeting(assigned) if on_devices else None
                 jobs = self._watch.during(partial(client.sync, _scattered, client, job, self._names))
                 self._held.extend(jobs)
                 for rank, (address, job_there) in enumerate(zip(self._addresses, jobs, strict=True)):
@@ -203,6 +216,7 @@ class DaskExecutor:
                         of[address.worker],
                         rank,
                         self._addresses,
+                        meeting,
                         key=address.key,
                         workers=[address.worker],
                         resources=self._resources[address.worker],
@@ -212,8 +226,11 @@ class DaskExecutor:
                     )
                     self._held.append(actor)
             self._workers = self._wait(self._held[len(jobs) :])
-            if on_devices and len(self._addresses) == len(assigned) > 1:
-                self._join()
+            if meeting is not None:
+                able = all(self._ask("meet"))
+                if not able:
+                    self._ask("leave")
+                _LOG.info("pushes go from device to device %s", "with NCCL" if able else "through the host")
         except BaseException:
             # Nobody has this executor, so nobody can close it.
             self.close()
@@ -353,18 +370,16 @@ class DaskExecutor:
         ):
             future.release()
 
-    def _join(self) -> None:
-        """Let the workers send their pushes from device to device, if they can."""
-        if os.environ.get(SWITCH) == "off":
-            return
-        # All are asked: who cannot come would be waited for.
-        keys = self._ask("unique_id")
-        if any(key is None for key in keys):
-            return
-        able = all(self._ask("join", keys[0]))
-        if not able:
-            self._ask("leave")
-        _LOG.info("pushes go from device to device %s", "with NCCL" if able else "through the host")
+    def _meeting(self, assigned: Sequence[DeviceAssignment]) -> Any:
+        """What the devices of workers with a stripe each can meet by; None if they cannot, or shall not."""
+        if not len(self._names) == len(assigned) > 1 or os.environ.get(SWITCH) == "off":
+            return None
+        # Who cannot come would be waited for.
+        if not all(each.nccl for each in assigned):
+            return None
+        first = self._names[:1]
+        (key,) = self._watch.during(partial(self._client.run, new_unique_id, workers=first), first).values()
+        return key
 
     def _ask(self, question: str, *about: Any) -> list[Any]:
         """Ask all workers the same."""

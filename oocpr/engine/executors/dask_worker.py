@@ -21,16 +21,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future as ConcurrentFuture
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from oocpr.engine.backend import Streams
-from oocpr.engine.cuda.communication import new_unique_id
 from oocpr.engine.cuda.device import download
 from oocpr.engine.executors.dask_client import RANK_AGAIN
 from oocpr.engine.executors.dask_copies import WorkerCopies
@@ -66,6 +68,11 @@ TOPIC = "oocpr"
 
 Subject = tuple[int, str, int]
 """Pass that something is sent in, what it is, and the rank of the worker that sends it."""
+
+_OPEN: WeakSet[StripeWorker] = WeakSet()
+_CLOSED: deque[str] = deque(maxlen=100)
+"""Tokens of the last runs: a worker may be told that a run is over before it has its stripes."""
+_LOCK = threading.Lock()
 
 PUSH, PROPOSED, REPORT, TURN = "push", "proposed", "report", "turn"
 
@@ -136,10 +143,16 @@ class StripeWorker:
     """Some stripes of a run, on the worker that owns them; made by a task of that worker."""
 
     def __init__(
-        self, job: Job, stripes: Sequence[int], rank: int, addresses: Sequence[WorkerAddress]
+        self,
+        job: Job,
+        stripes: Sequence[int],
+        rank: int,
+        addresses: Sequence[WorkerAddress],
+        meeting: Any = None,
     ) -> None:
         from distributed import get_worker
 
+        self.token = job.token
         # Workers of one machine share its cores: each has as many threads as Dask gave it.
         self._job = job = replace(job, threads=job.threads or get_worker().state.nthreads)
         self._worker: Any = get_worker()
@@ -165,12 +178,21 @@ class StripeWorker:
             self._copies = WorkerCopies(self._worker, job.copies)
             self._job = job = replace(job, checkpoint=str(self._copies.path))
         try:
+            if meeting is not None:
+                # While the rest is made.
+                self._communicator = self._backend.join_group(  # type: ignore[attr-defined]
+                    meeting, rank, len(addresses)
+                )
             if self._copies is not None and job.resumed is not None:
                 for stripe in stripes:
                     fetched = self._copies.fetch(job.resumed, stripe, job.holders[stripe])
                     self._in_loop(fetched).result()
             self._group = StripeGroup(job, store, self._backend, stripes)
             self._group.allocate()
+            with _LOCK:
+                if self.token in _CLOSED:
+                    raise LostError("the run was given up.", RANK_AGAIN)
+                _OPEN.add(self)
         except BaseException:
             # Nobody has this worker, so nobody can close it.
             self.close()
@@ -304,26 +326,11 @@ class StripeWorker:
         self._shared = SharedMemory(ranks)
         return SharedRanks(self._shared.path, ranks.size)
 
-    async def unique_id(self) -> Any:
-        """What devices of several processes can meet by; None if they cannot."""
-        return await self._in_thread(new_unique_id)
-
-    async def join(self, unique_id: Any) -> bool:
-        """Have the device of this worker's one stripe meet those of all others; returns whether they can."""
-        self._device_to_device = await self._in_thread(self._join, unique_id)
+    async def meet(self) -> bool:
+        """Wait for the devices of the other workers; returns whether they reach each other."""
+        assert self._communicator is not None, "there is a meeting"
+        self._device_to_device = await self._communicator.meet()
         return self._device_to_device
-
-    def _join(self, unique_id: Any) -> bool:
-        (index,) = self._group.stripes
-        try:
-            self._communicator = self._backend.join_group(  # type: ignore[attr-defined]
-                unique_id, index, len(self._job.plan.stripes)
-            )
-            return bool(self._communicator.works())
-        except RuntimeError as error:
-            # NCCL's own class, and CUDA's, are known only if they are loaded.
-            _LOG.warning("the devices of the workers do not reach each other: %s", error)
-            return False
 
     async def leave(self) -> None:
         """Send pushes through the host after all, as another worker has to."""
@@ -431,11 +438,13 @@ def finish_stripes(
     return actor.share(ranks), peak_resident()
 
 
-def close_workers(token: str, dask_worker: Any) -> None:
-    """Close what the process of a Dask worker has of a run."""
-    for key, actor in list(dask_worker.state.actors.items()):
-        if isinstance(actor, StripeWorker) and token in key:
-            actor.close()
+def close_workers(token: str) -> None:
+    """Close what this process has of a run, and what is still being made of it, or will be."""
+    with _LOCK:
+        _CLOSED.append(token)
+        of_run = [worker for worker in _OPEN if worker.token == token]
+    for worker in of_run:
+        worker.close()
 
 
 def rank_whole(

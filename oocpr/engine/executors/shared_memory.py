@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from oocpr.system import in_threads
 
 
 class SharedMemory:
@@ -21,9 +24,11 @@ class SharedMemory:
         if hasattr(os, "memfd_create"):
             self._descriptor = os.memfd_create("oocpr")
             self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-            left = content.data.cast("B")
-            while left:
-                left = left[os.write(self._descriptor, left) :]
+            if content.size:
+                os.truncate(self._descriptor, content.nbytes)
+                # Through a map several threads make pages at once, and of those that write to a file one.
+                copy = np.frombuffer(mmap.mmap(self._descriptor, content.nbytes), content.dtype)
+                in_threads(lambda lo, hi: np.copyto(copy[lo:hi], content[lo:hi]), content.size)
 
     def close(self) -> None:
         """Let nobody read it any more."""
@@ -43,16 +48,20 @@ def read_shared(path: str, out: NDArray[Any]) -> None:
     >>> out.tolist()
     [0, 1, 2]
     """
-    left = out.data.cast("B")
     # Another process may use the number for something else by now, and a pipe would be waited for.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{path} is no memory")
-        while left:
-            done = file.readinto(left)
-            if not done:
-                raise OSError(f"{path} ends {len(left)} bytes early")
-            left = left[done:]
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size != out.nbytes:
+            raise OSError(f"{path} is other memory")
+
+        def read(lo: int, hi: int) -> None:
+            if os.preadv(descriptor, [out[lo:hi].data], lo * out.itemsize) != (hi - lo) * out.itemsize:
+                raise OSError(f"{path} ends early")
+
+        in_threads(read, out.size)
+    finally:
+        os.close(descriptor)
 
 
 def sees(path: str, content: bytes) -> bool:
