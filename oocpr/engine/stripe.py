@@ -576,15 +576,15 @@ class StripeGroup:
         """Sum of p and r of the rows of all stripes, in `out` if it is given."""
         self.close_streams()
         self._whole_pass = None
-        if out is None and len(self.stripes) > 1:
-            out = np.empty(sum(spec.rows for spec in self.specs))
         at, made = 0, []
         for stripe, spec in zip(self.stripes, self.specs, strict=True):
             part = None if out is None else out[at : at + spec.rows]
-            # What is left of a stripe is freed before the next one.
+            # What is left of a stripe is freed before the next one's ranks, or all of them, take memory.
             made.append(self.backend.finish(self.states.pop(0), state.carries[stripe], part))
             at += spec.rows
-        return made[0] if out is None else out
+        if out is None:
+            out = made[0] if len(made) == 1 else np.concatenate(made)
+        return out
 
     def close(self) -> None:
         """End what the streams of tiles are still doing, and free tiles and rows."""
