@@ -16,7 +16,8 @@ from oocpr.errors import UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.cluster import ClusterImport, OneProcessError
-from oocpr.ingest.nodes.strings import permute_strings, take_strings, write_strings
+from oocpr.ingest.nodes.row_names import ids_of_rows, names_of_rows
+from oocpr.ingest.nodes.strings import take_strings
 from oocpr.ingest.order_choice import ORDERS, Ordering
 from oocpr.ingest.orders import EdgeScan, Order, count_degrees, make_order, order_by_degree
 from oocpr.ingest.read import SpilledEdges, spill
@@ -41,7 +42,6 @@ from oocpr.ingest.spill.partition import (
 )
 from oocpr.ingest.tiles import Sorter, Tile, TileWriter
 from oocpr.progress import Progress, silent
-from oocpr.sources.block import MAX_NODES, Source
 from oocpr.store.atomic import clear_abandoned
 from oocpr.store.codec.mantissa_segments import encode_segments
 from oocpr.store.codec.tiles import TileEncoder
@@ -55,10 +55,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from oocpr.ingest.cluster import Workers
-    from oocpr.ingest.nodes.dictionary import Dictionary
     from oocpr.ingest.nodes.strings import Piece
     from oocpr.ingest.spill.files import SpillDir
-    from oocpr.sources.block import Strings
+    from oocpr.sources.block import Source, Strings
     from oocpr.store.format import Attributes
 
 
@@ -122,37 +121,6 @@ def _warm_up_weights(spill_dir: SpillDir, how: str) -> None:
             encode_segments(weights)
 
 
-_CHUNK = 1 << 18
-_MIN_SPACE = 1 << 20
-
-
-def ids_of_rows(
-    dictionary: Dictionary | None, order: Order, memory: int
-) -> NDArray[np.uint32] | Iterator[NDArray[np.integer]] | None:
-    """Give the source's id of each row, whole or in pieces; None if rows are ids, or have names.
-
-    The dictionary says what the nodes that were ordered stand for; None if these are the ids.
-    """
-    if dictionary is None:
-        return order.node_ids
-    if dictionary.words is None:
-        return None
-    nodes = dictionary.nodes
-    lowest, highest = int(dictionary.ids(0, 1)[0]), int(dictionary.ids(nodes - 1, 1)[0])
-    if order.node_ids is None and lowest == 0 and highest == nodes - 1:
-        return None
-    # As where a bitmap holds the ids, so that the same graph makes the same store.
-    kind = np.uint32 if lowest >= 0 and highest < MAX_NODES else np.int64
-    if order.node_ids is None:
-        return (
-            dictionary.ids(first, min(_CHUNK, nodes - first)).astype(kind)
-            for first in range(0, nodes, _CHUNK)
-        )
-    require(resident() + 8 * nodes + SLACK_BYTES, memory, "Putting ids in order")
-    ids, rows = dictionary.ids(0, nodes), order.node_ids
-    return (ids[rows[first : first + _CHUNK]].astype(kind) for first in range(0, nodes, _CHUNK))
-
-
 def _labels_of(source: Source) -> Iterable[str] | Iterable[Piece] | None:
     from oocpr.sources.names import FileLabels
 
@@ -165,25 +133,6 @@ def _labels_of(source: Source) -> Iterable[str] | Iterable[Piece] | None:
 def _end_to_end(names: Strings) -> Piece:
     lengths = (names.ends - names.starts).astype(np.uint32)
     return take_strings(names.text, names.starts, lengths, np.arange(names.size)), lengths
-
-
-def names_of_rows(
-    source: Source, dictionary: Dictionary | None, order: Order, spill_dir: SpillDir, memory: int
-) -> Iterable[str] | Iterable[Piece] | None:
-    """Give the name of each row, or None if it has an id only; labels are the source's."""
-    names = None if dictionary is None else dictionary.names
-    if names is None:
-        labels = _labels_of(source)
-        if labels is None or order.node_ids is None:
-            return labels
-        names = write_strings(labels, spill_dir)
-    if order.node_ids is not None:
-        nodes = order.node_ids.size
-        require(resident() + 4 * nodes + SLACK_BYTES + _MIN_SPACE, memory, "Putting names in order")
-        rows = np.empty(nodes, np.uint32)
-        rows[order.node_ids] = np.arange(nodes, dtype=np.uint32)
-        return permute_strings(names, rows, spill_dir, memory - resident() - SLACK_BYTES)
-    return names.pieces()
 
 
 @dataclass(frozen=True)
@@ -338,8 +287,10 @@ class Pipeline:
             local_edges=local_edges,
             out_degree=[out_degree],
             out_weight=None if out_weight is None else [out_weight],
-            node_ids=ids_of_rows(found, order, self._memory),
-            labels=names_of_rows(self.source, found, order, self.spill_dir, self._memory),
+            node_ids=ids_of_rows(found, order.node_ids, self._memory),
+            labels=names_of_rows(
+                _labels_of(self.source), found, order.node_ids, self.spill_dir, self._memory
+            ),
         )
 
 

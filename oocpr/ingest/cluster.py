@@ -14,11 +14,21 @@ import numpy as np
 
 from oocpr.errors import DoesNotFitError
 from oocpr.ingest import budget
+from oocpr.ingest.nodes.dictionary import too_many_nodes, words_of
+from oocpr.ingest.nodes.hashing import draw_points
+from oocpr.ingest.numbering import (
+    FINDING_BYTES,
+    Held,
+    NodeHoldings,
+    count_names,
+    find_nodes,
+    number_names,
+    sort_records,
+)
 from oocpr.ingest.shuffle import (
     Buckets,
     Cut,
     Graph,
-    Holder,
     NodeIds,
     ReadPart,
     RowRange,
@@ -27,6 +37,7 @@ from oocpr.ingest.shuffle import (
     count_ids,
     count_out_degrees,
     describe,
+    number_part,
     order_part,
     read_part,
     sample_part,
@@ -36,6 +47,7 @@ from oocpr.ingest.shuffle import (
 )
 from oocpr.ingest.spill.partition import plan_buckets
 from oocpr.sources.base import BaseSource
+from oocpr.sources.block import MAX_NODES
 from oocpr.store.atomic import NewFolder
 from oocpr.store.format import ATTRIBUTES_KEY
 from oocpr.units import format_count
@@ -43,6 +55,10 @@ from oocpr.units import format_count
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    from oocpr.ingest.numbering import NameCount
+    from oocpr.ingest.worker import Holder
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
@@ -61,6 +77,9 @@ SAMPLE_ROWS = 2048
 
 RANGES_PER_THREAD, MIN_RANGES = 4, 64
 """Ranges of rows for each thread of a worker, and at least, unless they are very small."""
+
+_MIN_NODE_RANGES = 64
+"""Ranges of words, unless there are hardly any different ones."""
 
 PARTS_PER_THREAD = 4
 """Parts of the source for each thread of a worker: a worker that is lost costs one of them per thread."""
@@ -94,6 +113,143 @@ class OneProcessError(Exception):
     """One process has to import a source; the reason is the predicate of a sentence."""
 
 
+class Numbering:
+    """How workers number the nodes of a source; see `oocpr.ingest.numbering` for the steps.
+
+    `found` are the nodes, once they are numbered, and `parts` has samples of their rows.
+    """
+
+    def __init__(self, workers: Workers, carry_out: Callable[..., bool]) -> None:
+        self._workers, self._carry_out = workers, carry_out
+        self.found: NodeHoldings | None = None
+        self._lows = np.zeros(1, np.uint64)
+        self._assigned: dict[int, Holder] = {}
+        self._sorted: dict[int, tuple[Holder, NDArray[np.int64]]] = {}
+        self._nodes: dict[int, tuple[Holder, int]] = {}
+        self._names: dict[int, tuple[Holder, NameCount]] = {}
+        self._named: dict[int, tuple[Holder, None]] = {}
+        self.parts: dict[int, tuple[Holder, NDArray[np.uint32]]] = {}
+
+    @property
+    def done(self) -> tuple[dict[int, tuple[Holder, Any]], ...]:
+        """What was done, by part or range, and who has it."""
+        return self._sorted, self._nodes, self._names, self._named, self.parts
+
+    def run(
+        self,
+        read: Mapping[int, tuple[Holder, ReadPart]],
+        sample: NDArray[np.uint32],
+        room: int,
+        title: str,
+    ) -> bool:
+        """Number the nodes of all parts; returns whether all steps are done.
+
+        `sample` are ids of nodes, and a thread of a worker may take `room` bytes. Raises OneProcessError if
+        some have names and others numbers, and InputError if there are too many.
+        """
+        parts = {number: (has, part) for number, (has, part) in read.items() if part.edges}
+        kinds = {bool(part.named) for _, part in parts.values()}
+        if len(kinds) > 1:
+            raise OneProcessError("has nodes with numbers and nodes with names")
+        (named,) = kinds
+        if not self._sorted:
+            words = [part.words for _, part in parts.values() if part.words is not None]
+            seen = np.unique(np.concatenate([*words, words_of(sample.astype(np.int64))]))
+            records = 2 * sum(part.edges for _, part in parts.values())
+            wanted = min(max(_MIN_NODE_RANGES, FINDING_BYTES * records // room), seen.size)
+            self._lows = seen[np.arange(wanted) * seen.size // wanted]
+            self._lows[0] = 0
+        edges = {number: part.edges for number, (_, part) in parts.items()}
+        calls = {
+            number: Call(sort_records, (number, self._lows), holder)
+            for number, (holder, _) in parts.items()
+            if number not in self._sorted
+        }
+        if not self._carry_out(self._sorted, calls, "looking up", edges, "edges"):
+            return False
+        if not self._find_nodes(named=named):
+            return False
+        counted = [count for _, (_, count) in sorted(self._nodes.items())]
+        nodes = sum(counted)
+        if nodes > MAX_NODES:
+            raise too_many_nodes(title, nodes)
+        befores = [0] * len(counted) if named else list(accumulate(counted, initial=0))
+        if named and not self._count_names():
+            return False
+        sampled = max(1, SAMPLE_ROWS // len(parts))
+        calls = {
+            number: Call(number_part, (number, self._ranges_of(number, befores), nodes, sampled), holder)
+            for number, (holder, _) in parts.items()
+            if number not in self.parts
+        }
+        if not self._carry_out(self.parts, calls, "numbering", edges, "edges"):
+            return False
+        held = [
+            Held(holder, number, count, before)
+            for (number, (holder, count)), before in zip(sorted(self._nodes.items()), befores, strict=False)
+        ]
+        names = tuple((Held(has, number, 0), count) for number, (has, count) in sorted(self._names.items()))
+        self.found = NodeHoldings(nodes, () if named else tuple(held), names)
+        return True
+
+    def _counts(self) -> NDArray[np.int64]:
+        """Records of each range, by parts."""
+        return np.array([counts for _, (_, counts) in sorted(self._sorted.items())])
+
+    def _ranges_of(self, part: int, befores: Sequence[int]) -> list[Held]:
+        """Where the records of a part are."""
+        _, counts = self._sorted[part]
+        return [
+            Held(self._nodes[number][0], number, count, befores[number])
+            for number, count in enumerate(counts.tolist())
+            if count
+        ]
+
+    def _parts_of(self, number: int, befores: Mapping[int, int]) -> list[Held]:
+        """Which parts have records of a range."""
+        return [
+            Held(holder, part, int(counts[number]), befores.get(part, 0))
+            for part, (holder, counts) in sorted(self._sorted.items())
+            if counts[number]
+        ]
+
+    def _find_nodes(self, *, named: bool) -> bool:
+        totals = self._counts().sum(axis=0).tolist()
+        living = self._workers.living()
+        calls = {}
+        for number, end in enumerate(accumulate(totals)):
+            if self._assigned.get(number) not in living:
+                place = (2 * end - totals[number]) * len(living) // (2 * sum(totals))
+                self._assigned[number] = living[min(place, len(living) - 1)]
+            if number not in self._nodes:
+                about = (number, self._parts_of(number, {}))
+                calls[number] = Call(find_nodes, about, self._assigned[number])
+        sizes = dict(enumerate(totals))
+        return self._carry_out(self._nodes, calls, "looking up", sizes, "names" if named else "ids")
+
+    def _count_names(self) -> bool:
+        none = [0] * self._lows.size
+        calls = {
+            number: Call(count_names, (number, self._ranges_of(number, none)), holder)
+            for number, (holder, _) in self._sorted.items()
+            if number not in self._names
+        }
+        sizes = {number: int(counts.sum()) for number, (_, counts) in self._sorted.items()}
+        if not self._carry_out(self._names, calls, "numbering", sizes, "names"):
+            return False
+        numbers = sorted(self._names)
+        befores = dict(
+            zip(numbers, accumulate((self._names[k][1].names for k in numbers), initial=0), strict=False)
+        )
+        calls = {
+            number: Call(number_names, (number, self._parts_of(number, befores)), holder)
+            for number, (holder, _) in self._nodes.items()
+            if number not in self._named
+        }
+        totals = dict(enumerate(self._counts().sum(axis=0).tolist()))
+        return self._carry_out(self._named, calls, "numbering", totals, "names")
+
+
 @dataclass
 class ClusterImport:
     """An import by `workers` to a store at `path`; see `oocpr.ingest.build.build_store`.
@@ -117,6 +273,8 @@ class ClusterImport:
         self._sorted: dict[int, tuple[Holder, int]] = {}
         self._written: dict[int, tuple[Holder, tuple[list[WrittenTile], int]]] = {}
         self._nodes = self.source.nodes
+        self._points = draw_points()
+        self._numbering = Numbering(self.workers, self._carry_out)
 
     def run(self) -> Attributes:
         """Write the store, and remove what was written if that fails.
@@ -140,11 +298,12 @@ class ClusterImport:
         """Carry out the steps that are left; None if workers were lost."""
         living = set(self.workers.living())
         kept: Sequence[dict[int, tuple[Holder, Any]]]
-        kept = (self._read, self._ordered, self._sorted, self._written)
+        kept = (self._read, *self._numbering.done, self._ordered, self._sorted, self._written)
         for done in kept:
             for number in [number for number, (holder, _) in done.items() if holder not in living]:
                 del done[number]
-        steps = (self._read_all, self._count_nodes, self._order_all, self._sort_all, self._write_all)
+        numbered = (self._read_all, self._number_nodes, self._count_nodes)
+        steps = (*numbered, self._order_all, self._sort_all, self._write_all)
         return self._finish() if all(step() for step in steps) else None
 
     def _all(self, calls: dict[int, Call]) -> list[Any]:
@@ -170,12 +329,7 @@ class ClusterImport:
         self._block_edges = budget.block_edges(self._room, weighted=self.source.weighted)
         each = -(-SAMPLE_ROWS // len(self._parts))
         samples = self._all({k: Call(sample_part, (part, each)) for k, part in enumerate(self._parts)})
-        self._check(samples)
         self._sample = np.concatenate(samples)
-
-    def _check(self, results: Sequence[Any]) -> None:
-        if any(result is None for result in results):
-            raise OneProcessError("has nodes with names or with ids that 32 bits do not hold")
 
     def _carry_out(
         self, done: dict[int, Any], calls: dict[int, Call], stage: str, sizes: Mapping[int, int], unit: str
@@ -194,24 +348,31 @@ class ClusterImport:
 
     def _read_all(self) -> bool:
         todo = [number for number in range(len(self._parts)) if number not in self._read]
-        about = (self._sample, self._block_edges)
+        about = (self._sample, self._block_edges, self._points)
         calls = {number: Call(read_part, (number, self._parts[number], *about)) for number in todo}
         sizes = {number: part.size or 1 for number, part in enumerate(self._parts)}
-        whole = self._carry_out(self._read, calls, "reading", sizes, "B")
-        self._check([part for _, part in self._read.values()])
-        return whole
+        return self._carry_out(self._read, calls, "reading", sizes, "B")
 
     def _holders(self) -> tuple[Holder, ...]:
         """Who has read some part."""
         return tuple({holder: None for holder, _ in self._read.values()})
 
-    def _count_nodes(self) -> bool:
-        """Count nodes and edges, and find out what all steps from here on have to know."""
-        parts = [part for _, part in self._read.values()]
-        largest, self._given = max(part.largest for part in parts), sum(part.edges for part in parts)
+    def _number_nodes(self) -> bool:
+        """Number the nodes, if they have names or ids that 32 bits do not hold."""
+        self._given = sum(part.edges for _, part in self._read.values())
         if not self._given:
             raise OneProcessError("has no edges")
+        if not any(part.words is not None for _, part in self._read.values()):
+            return True
+        return self._numbering.run(self._read, self._sample, self._room, self.source.name)
+
+    def _count_nodes(self) -> bool:
+        """Count nodes and edges, and find out what all steps from here on have to know."""
+        largest = max(part.largest for _, part in self._read.values())
         ids = NodeIds(self._holders(), largest)
+        numbered = self._numbering.found
+        if numbered is not None:
+            self._nodes = numbered.nodes
         if self._nodes is None:
             got = self.workers.run({0: Call(count_ids, (ids,))})
             if not got:
@@ -226,33 +387,36 @@ class ClusterImport:
                 f"{format_count(self._nodes)} nodes, {format_count(budget.MIN_BUCKET_EDGES)} are needed.",
                 _AGAIN,
             )
-        gaps = self.source.nodes is None and largest >= self._nodes
+        gaps = numbered is None and self.source.nodes is None and largest >= self._nodes
         self._graph = Graph(
-            self._nodes, self.how, self.source.weighted, ids if gaps else None, space, self.order
+            self._nodes, self.how, self.source.weighted, ids if gaps else None, space, self.order, numbered
         )
         self._buckets = {number: (holder, part.buckets) for number, (holder, part) in self._read.items()}
         return True
 
     def _order_all(self) -> bool:
-        """Partition the parts by their rows in the order, if that is not the one of the ids."""
-        if self.order == "keep":
+        """Partition the parts by their rows in the order, if they are not yet."""
+        if self.order == "keep" and self._graph.numbered is None:
             return True
-        of = {
-            holder: [k for k, (has, _) in self._read.items() if has == holder] for holder in self._holders()
-        }
-        counts = {
-            k: Call(count_out_degrees, (self._graph, parts), holder)
-            for k, (holder, parts) in enumerate(of.items())
-        }
-        if len(self.workers.run(counts)) < len(counts):
-            return False
-        graph = self._graph = replace(self._graph, counted=tuple(of))
+        parts = {number: (has, part) for number, (has, part) in self._read.items() if part.edges}
+        if self.order != "keep":
+            of = {holder: [k for k, (has, _) in parts.items() if has == holder] for holder in self._holders()}
+            counts = {
+                k: Call(count_out_degrees, (self._graph, some), holder)
+                for k, (holder, some) in enumerate(of.items())
+            }
+            if len(self.workers.run(counts)) < len(counts):
+                return False
+            self._graph = replace(self._graph, counted=tuple(of))
+        graph, sample = self._graph, self._sample
+        if graph.numbered is not None:
+            sample = np.concatenate([rows for _, (_, rows) in sorted(self._numbering.parts.items())])
         calls = {
-            number: Call(order_part, (graph, number, self._sample, self._block_edges), holder)
-            for number, (holder, _) in self._read.items()
+            number: Call(order_part, (graph, number, sample, self._block_edges), holder)
+            for number, (holder, _) in parts.items()
             if number not in self._ordered
         }
-        sizes = {number: part.edges for number, (_, part) in self._read.items()}
+        sizes = {number: part.edges for number, (_, part) in parts.items()}
         if not self._carry_out(self._ordered, calls, "partitioning", sizes, "edges"):
             return False
         made = {number: (has, found) for number, (has, found) in self._ordered.items() if found is not None}

@@ -8,7 +8,7 @@ memory, so are all ids that follow, and in the end those that came before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass
@@ -195,7 +195,7 @@ class EdgeSpiller:
     and `listed` nodes were given as such. `ids` are those that occur; None without any, once there are
     records, and if the source has said how many nodes there are: then `largest` is the largest id. Buckets
     follow from `sample`, rows of some edges, uint32; None for those of the first block. `words` is what
-    `ids` are noted in, see `IdBitmap`.
+    `ids` are noted in, see `IdBitmap`; `points` are those of the fingerprints of names, see `Fingerprints`.
     """
 
     source: Source
@@ -206,6 +206,7 @@ class EdgeSpiller:
     in_memory: InitVar[int]
     sample: NDArray[np.uint32] | None = None
     words: NDArray[np.uint64] | None = None
+    points: tuple[int, int] | None = None
 
     def __post_init__(self, in_memory: int) -> None:
         self.edges = 0
@@ -288,7 +289,7 @@ class EdgeSpiller:
     def _recording(self, *, named: bool) -> BlockDictionary:
         """Records of one kind, all of them; begins them if edges had ids so far."""
         if self.records is None and not (named and self.edges) and self.source.nodes is None:
-            self.records = BlockDictionary(self.spill_dir, named=named)
+            self.records = BlockDictionary(self.spill_dir, named=named, points=self.points)
             self.ids = None
             if self.partitioner is not None:
                 self._write_words(self.partitioner)
@@ -317,12 +318,8 @@ class EdgeSpiller:
         """Write the keys that were partitioned so far to a file of their own, each in a whole word."""
         self.executor.finish()
         self.file.shed()
-        words, buffer, done = self.spill_dir.file(name=KEYS), np.empty(_BLOCK_KEYS, np.uint64), 0
-        weight_buffer = np.empty(_BLOCK_KEYS) if self._weighted else NO_WEIGHTS
-        for run in partitioner.runs():
-            for keys, weights in run.records(buffer, weight_buffer):
-                words.write(done * self._record_bytes, to_words(keys, weights))
-                done += keys.size
+        words = self.spill_dir.file(name=KEYS)
+        write_words(partitioner.runs(), words, weighted=self._weighted)
         self.spill_dir.drop(self.file)
         self.file, self.partitioner = words, None
 
@@ -334,6 +331,16 @@ class EdgeSpiller:
         self.file.write(edge * self._record_bytes, to_words(keys, weight))
         self.edges += keys.size
         self.segments.append(Segment(edge, self.edges - edge, first, self.records.count - first))
+
+
+def write_words(runs: Iterable[KeyRun], out: SpillFile, *, weighted: bool) -> None:
+    """Write keys that were partitioned to a file of whole words, each with its weight behind it."""
+    buffer, size, done = np.empty(_BLOCK_KEYS, np.uint64), record_bytes(weighted=weighted), 0
+    weight_buffer = np.empty(_BLOCK_KEYS) if weighted else NO_WEIGHTS
+    for run in runs:
+        for keys, weights in run.records(buffer, weight_buffer):
+            out.write(done * size, to_words(keys, weights))
+            done += keys.size
 
 
 def _add_with_ids(partitioner: Partitioner, edges: Edges, ids: IdBitmap) -> None:

@@ -19,17 +19,19 @@ stays with its worker as long as that lives, for its edges are counted there, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
+from oocpr.ingest.nodes.row_names import ids_of_rows, names_of_rows
+from oocpr.ingest.numbering import Held, NodeHoldings, RecordedPart, number_nodes, recorded_name
 from oocpr.ingest.orders import EdgeScan, Order, count_degrees, make_order, order_by_degree
 from oocpr.ingest.read import EdgeSpiller, prefetch
 from oocpr.ingest.rows import NO_RANKS, EdgeCounter, Rows
@@ -44,6 +46,7 @@ from oocpr.ingest.spill.partition import (
     repartition,
 )
 from oocpr.ingest.tiles import Sorter, TileWriter
+from oocpr.ingest.worker import Holder, KeptArray, row_spans, sent_pieces
 from oocpr.sources.block import MAX_NODES, EdgeBlock
 from oocpr.store.integrity import check_degree_sum
 from oocpr.store.writer import GraphWriter, WrittenTile, write_tile
@@ -52,41 +55,15 @@ from oocpr.system import resident, resident_after_trim
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from oocpr.ingest.worker import Worker
     from oocpr.sources.base import BaseSource
     from oocpr.sources.block import Block
     from oocpr.store.format import Attributes
     from oocpr.store.writer import Chunk
 
-    T = TypeVar("T")
-
 _SAMPLED_EDGES = 1 << 14
-_SENT_EDGES = 1 << 21
-"""Edges that are sent at a time."""
-
-_ROWS = 1 << 20
-"""Entries of an array with one per row that are sent at a time."""
-
-Holder = Hashable
-"""A worker as far as it has something that was made there: one that is started anew is another."""
-
-
-class Worker(Protocol):
-    """The process that a step runs in.
-
-    It may hold `memory` bytes, and runs `threads` steps at a time. Files are made in `folder`; what steps
-    leave there is in `kept`.
-    """
-
-    folder: Path
-    memory: int
-    threads: int
-    kept: dict[str, Any]
-
-    def shared(self, name: str, make: Callable[[], T]) -> T:
-        """Give what is kept under a name; the first that asks makes it."""
-
-    def fetch(self, holder: Holder, name: str, method: str, *args: Any) -> Any:
-        """Call a method of what another worker keeps; an error that ends the step if it is lost."""
+_SAMPLED_WORDS = 1 << 8
+"""Records of a part that are shown."""
 
 
 def describe(here: Worker) -> tuple[int, int]:
@@ -94,23 +71,13 @@ def describe(here: Worker) -> tuple[int, int]:
     return (here.memory - resident_after_trim() - SLACK_BYTES) // here.threads, here.threads
 
 
-def _are_ids(block: Block) -> TypeGuard[EdgeBlock]:
-    """Whether nodes of a block have numbers that 32 bits hold."""
-    if not isinstance(block, EdgeBlock):
-        return False
-    if block.src.dtype == np.uint32 or not block.src.size:
-        return True
-    both = (block.src, block.dst)
-    return min(int(ids.min()) for ids in both) >= 0 and max(int(ids.max()) for ids in both) < MAX_NODES
-
-
-def sample_part(here: Worker, source: BaseSource, count: int) -> NDArray[np.uint32] | None:  # noqa: ARG001
-    """Give about `count` rows of the first edges, uint32; None if its nodes are no ids of 32 bits."""
+def sample_part(here: Worker, source: BaseSource, count: int) -> NDArray[np.uint32]:  # noqa: ARG001
+    """Give about `count` rows of the first edges, uint32; none if nodes have names, or other ids."""
     with closing(cast("Generator[Block]", source.blocks(_SAMPLED_EDGES))) as blocks:
-        block = next(blocks, EdgeBlock(*np.empty((2, 0), np.uint32)))
-    if not _are_ids(block):
-        return None
-    rows = block.dst.astype(np.uint32)
+        block = next(blocks, None)
+    if not isinstance(block, EdgeBlock):
+        return np.empty(0, np.uint32)
+    rows = block.dst[(block.dst >= 0) & (block.dst < MAX_NODES)].astype(np.uint32)
     return rows[:: max(1, rows.size // count)]
 
 
@@ -171,38 +138,61 @@ class PartFile:
 
 @dataclass(frozen=True)
 class ReadPart:
-    """What is known of a part that was read; `largest` is the largest id."""
+    """What is known of a part that was read; `largest` is the largest id.
+
+    If it has records, edges are in no buckets yet; it is said whether these are `named`, and some `words`.
+    """
 
     edges: int
     largest: int
     buckets: Buckets
     notices: list[str]
     unused_columns: list[str]
+    named: bool | None = None
+    words: NDArray[np.uint64] | None = None
 
 
 def read_part(
-    here: Worker, number: int, source: BaseSource, sample: NDArray[np.uint32], block_edges: int
-) -> ReadPart | None:
-    """Read a part, and keep its edges in buckets; None if its nodes are no ids of 32 bits."""
+    here: Worker,
+    number: int,
+    source: BaseSource,
+    sample: NDArray[np.uint32],
+    block_edges: int,
+    points: tuple[int, int],
+) -> ReadPart:
+    """Read a part, and keep its edges in buckets, or with records of their nodes, see `EdgeSpiller`.
+
+    `points` are those of the fingerprints of names.
+    """
     words = here.shared("ids", IdBitmap).words
     source.reserve = lambda needed, what: require(resident() + needed + SLACK_BYTES // 2, here.memory, what)
     with ThreadPoolExecutor(1) as pool:
         executor = BoundedExecutor(pool, 2)
         limits = (block_edges, here.memory, executor, 0)
-        spiller = EdgeSpiller(source, SpillDir(here.folder), *limits, sample, words)
+        spiller = EdgeSpiller(source, SpillDir(here.folder), *limits, sample, words, points)
         with prefetch(source.blocks(block_edges)) as blocks:
             for block in blocks:
-                if not _are_ids(block):
-                    return None
                 spiller.add(block)
-                # There was no memory to note which ids occur.
-                if spiller.records is not None:
-                    return None
         executor.finish()
     runs = [] if spiller.partitioner is None else list(spiller.partitioner.runs())
     here.kept[_part(number)] = part = PartFile(runs)
     largest = spiller.largest if spiller.ids is None else spiller.ids.largest
-    return ReadPart(spiller.edges, largest, part.buckets(), source.notices, source.unused_columns)
+    read = ReadPart(spiller.edges, largest, part.buckets(), source.notices, source.unused_columns)
+    records = spiller.records
+    if records is None:
+        return read
+    found = RecordedPart(spiller.file, spiller.edges, spiller.segments, records, weighted=source.weighted)
+    here.kept[recorded_name(number)] = found
+    return replace(read, named=records.named, words=found.words(_SAMPLED_WORDS))
+
+
+def number_part(
+    here: Worker, number: int, ranges: Sequence[Held], nodes: int, sampled: int
+) -> NDArray[np.uint32]:
+    """Have the edges of a part run from and to nodes that were numbered; returns about `sampled` rows."""
+    runs, sample = number_nodes(here, number, ranges, nodes, sampled)
+    here.kept[_part(number)] = PartFile(runs)
+    return sample
 
 
 def _part(number: int, *, relabelled: bool = False) -> str:
@@ -231,7 +221,7 @@ class NodeIds:
             require(resident() + self.largest // 5 + SLACK_BYTES, here.memory, "Noting which ids occur")
             ids = IdBitmap()
             for holder in self.holders:
-                for part in _spans(self.largest // 64 + 1):
+                for part in row_spans(self.largest // 64 + 1):
                     ids.words[part] |= here.fetch(holder, "ids", "part", part.start, part.stop)
             ids.reach(self.largest)
             len(ids)
@@ -259,8 +249,9 @@ class RowRange:
 class Graph:
     """What all steps after the reading know: nodes, what duplicate edges become, whether edges come weighted.
 
-    `ids` are those of the nodes, None if they are 0 .. nodes - 1. `space` edges are sorted at a time. Edges
-    were counted by `counted` if the order is "degree"; if they are `relabelled`, keys are of rows.
+    `ids` are those of the nodes, None if they are 0 .. nodes - 1, or were `numbered`. `space` edges are
+    sorted at a time. Edges were counted by `counted` if the order is "degree"; if they are `relabelled`, keys
+    are of rows.
     """
 
     nodes: int
@@ -269,6 +260,7 @@ class Graph:
     ids: NodeIds | None
     space: int
     order: str
+    numbered: NodeHoldings | None = None
     counted: tuple[Holder, ...] = ()
     relabelled: bool = False
 
@@ -282,28 +274,13 @@ class Graph:
             require(resident() + 12 * self.nodes + SLACK_BYTES, here.memory, "Ordering nodes by out-degree")
             degree = np.zeros(self.nodes, np.uint32)
             for holder in self.counted:
-                for part in _spans(self.nodes):
+                for part in row_spans(self.nodes):
                     more = here.fetch(holder, "degrees", "part", part.start, part.stop)
                     # Up to 2^32 - 1, as one process counts.
                     degree[part] += np.minimum(more, ~degree[part])
             return make_order(self.order, order_by_degree(degree), ids)
 
         return here.shared("order", make)
-
-
-def _spans(size: int) -> Iterator[slice]:
-    return (slice(first, min(size, first + _ROWS)) for first in range(0, size, _ROWS))
-
-
-class KeptArray:
-    """An array with an entry per node that others get in pieces."""
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        self.array = array
-
-    def part(self, first: int, stop: int) -> NDArray[Any]:
-        """Give entries `first` to `stop` - 1."""
-        return self.array[first:stop]
 
 
 def count_out_degrees(here: Worker, graph: Graph, parts: Sequence[int]) -> None:
@@ -318,15 +295,16 @@ def count_out_degrees(here: Worker, graph: Graph, parts: Sequence[int]) -> None:
 def order_part(
     here: Worker, graph: Graph, number: int, sample: NDArray[np.uint32], block_edges: int
 ) -> Buckets | None:
-    """Partition a part by its rows in an order; None if that changes no row.
+    """Partition a part by its rows in an order; None if that changes no row, and it is partitioned.
 
     The rows of the ids in `sample` say what the buckets are, on all workers the same.
     """
     relabel = graph.ordering(here).relabel
-    if relabel is None:
+    if relabel is None and graph.numbered is None:
         return None
     keys = sample.astype(np.uint64) << np.uint64(32) | sample
-    relabel(keys)
+    if relabel is not None:
+        relabel(keys)
     rows = (keys >> np.uint64(32)).astype(np.uint32)
     runs, file = here.kept[_part(number)].runs, SpillFile(here.folder)
     with ThreadPoolExecutor(1) as pool:
@@ -405,8 +383,7 @@ def _fetch_runs(here: Worker, graph: Graph, rows: RowRange, parts: Holdings, fil
     def pieces() -> Iterator[tuple[list[Bucket], NDArray[np.uint8]]]:
         for holder, number, count in parts:
             name = _part(number, relabelled=graph.relabelled)
-            for start in range(0, count, _SENT_EDGES):
-                stop = min(count, start + _SENT_EDGES)
+            for start, stop in sent_pieces(0, count):
                 yield here.fetch(holder, name, "edges_of", rows.low, rows.high, start, stop)
 
     buckets: dict[int, list[Bucket]] = {}
@@ -468,8 +445,7 @@ class Cut:
             if number == self.number:
                 yield from here.kept[_range(number)].pieces(start, stop)
                 continue
-            for at in range(start, stop, _SENT_EDGES):
-                wanted = (at, min(stop, at + _SENT_EDGES))
+            for wanted in sent_pieces(start, stop):
                 yield from here.fetch(holder, _range(number), "edges_between", *wanted)
 
 
@@ -545,7 +521,7 @@ def add_weights(here: Worker, graph: Graph, numbers: Sequence[int], before: Hold
     require(resident() + 8 * graph.nodes + SLACK_BYTES, here.memory, "Adding up weights")
     counter = EdgeCounter(graph.nodes, weighted=True)
     if before is not None:
-        for part in _spans(graph.nodes):
+        for part in row_spans(graph.nodes):
             counter.sums[part] = here.fetch(before, "weights", "part", part.start, part.stop)
     for number in numbers:
         ordered: SortedRange = here.kept[_range(number)]
@@ -571,7 +547,7 @@ def write_rows(
     """
 
     def all_of(holder: Holder, name: str, method: str) -> Iterator[Any]:
-        for part in _spans(graph.nodes):
+        for part in row_spans(graph.nodes):
             yield here.fetch(holder, name, method, part.start, part.stop)
 
     def degrees(edges: int) -> Iterator[NDArray[np.uint32]]:
@@ -582,6 +558,7 @@ def write_rows(
         check_degree_sum(str(place[0]), writer.edges - edges, writer.edges)
 
     counters = dict.fromkeys(holder for holder, _ in ranges)
+    order, found = graph.ordering(here), None if graph.numbered is None else graph.numbered.opened(here)
     path, folder, overwrite = place
     writer = GraphWriter(path, overwrite=overwrite, resumable=folder)
     for number, (holder, tiles) in enumerate(ranges):
@@ -594,6 +571,7 @@ def write_rows(
         self_loops=sum(here.fetch(holder, "counter", "totals", 0, 0)[1] for holder in counters),
         out_degree=degrees(writer.edges),
         out_weight=None if sums is None else all_of(sums, "weights", "part"),
-        node_ids=graph.ordering(here).node_ids,
+        node_ids=ids_of_rows(found, order.node_ids, here.memory),
+        labels=names_of_rows(None, found, order.node_ids, SpillDir(here.folder), here.memory),
         publish=False,
     )

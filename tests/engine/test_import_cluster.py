@@ -37,9 +37,9 @@ IDS = np.random.default_rng(4).integers(0, 5000, (2, 60_000)) * 3
 def client() -> Iterator[Client]:
     # Local, so that it travels by value: workers know this package and not its tests.
     def send_little() -> None:
-        from oocpr.ingest import shuffle
+        from oocpr.ingest import worker
 
-        shuffle._SENT_EDGES, shuffle._ROWS = 1000, 2000
+        worker._SENT, worker._ROWS = 1000, 2000
 
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
@@ -113,6 +113,58 @@ def test_workers_make_the_store_of_one_process(client, tmp_path_factory, edges, 
     same_store(client, folder, source, order=order, undirected=undirected, **how)
 
 
+@given(
+    edges=edges,
+    kind=st.sampled_from(["names", "wide", "negative", "wide at last"]),
+    order=st.sampled_from(["keep", "degree"]),
+    how=st.sampled_from([{}, {"duplicates": "count"}, {"weight": 3}]),
+    undirected=st.booleans(),
+)
+@settings(max_examples=12)
+def test_workers_number_nodes_as_one_process_does(
+    client, tmp_path_factory, edges, kind, order, how, undirected
+):
+    folder = tmp_path_factory.mktemp("numbering")
+    src, dst, weights = zip(*edges, strict=True)
+    name = {
+        "names": lambda k: f"Seite {chr(ord('a') + k % 26) * (k % 3)} {k}",
+        "wide": lambda k: k * 2**40,
+        "negative": lambda k: 7 - k,
+        "wide at last": lambda k: 2**33 if k == dst[-1] else k,
+    }[kind]
+    columns = [[name(k) for k in src], [name(k) for k in dst], weights]
+    separator = "\t" if kind == "names" else " "
+    lines = zip(*columns[: 3 if "weight" in how else 2], strict=True)
+    source = folder / "edges.txt"
+    source.write_text("".join(separator.join(map(str, line)) + "\n" for line in lines))
+    if kind == "names":
+        how = how | {"format": "names"}
+    same_store(client, folder, source, order=order, undirected=undirected, **how)
+
+
+def write_names(path: Path) -> Path:
+    path.write_text("".join(f"page-{src}\tpage-{dst}\n" for src, dst in IDS.T))
+    return path
+
+
+@pytest.mark.parametrize("order", ["keep", pytest.param("degree", marks=pytest.mark.long)])
+def test_many_names_go_from_worker_to_worker(client, tmp_path, order):
+    same_store(client, tmp_path, write_names(tmp_path / "names.tsv.txt"), order=order, format="names")
+
+
+def test_nodes_with_names_and_nodes_with_numbers_are_refused(client, tmp_path):
+    folder = tmp_path / "tables.txt"
+    folder.mkdir()
+    for k, names in enumerate(([1, 2, 3], ["a", "b", "c"])):
+        pq.write_table(pa.table({"src": names, "dst": names[::-1]}), folder / f"{k}.parquet")
+    errors = []
+    for helper in (None, client):
+        with pytest.raises(InputError) as caught:
+            oocpr.import_graph(folder, tmp_path / "g", client=helper)
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+
+
 @pytest.mark.parametrize("tile_edges", [1000, pytest.param(1 << 20, marks=pytest.mark.long)])
 @pytest.mark.parametrize("order", ["keep", pytest.param("degree", marks=pytest.mark.long)])
 def test_tiles_go_over_the_borders_of_ranges(client, tmp_path, monkeypatch, tile_edges, order):
@@ -138,22 +190,15 @@ def test_a_generated_graph_is_made_by_workers(client, tmp_path):
 
 
 def test_what_workers_cannot_do_one_process_does_and_says_so(client, tmp_path):
-    names = tmp_path / "names.tsv.txt"
-    names.write_text("".join(f"page-{src}\tpage-{dst}\n" for src, dst in IDS.T[:300]))
-    wide = write_lines(
-        tmp_path / "wide.txt", IDS[0][:900], IDS[1][:900] + (IDS[0][:900] == IDS[0][899]) * 2**40
-    )
+    labels = tmp_path / "labels.txt"
+    labels.write_text("".join(f"page-{k}\n" for k in range(15_000)))
     ids = write_lines(tmp_path / "ids.txt", *IDS[:, :300])
     none = tmp_path / "none.txt"
     none.write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 0\n")
-    undivided, unnumbered = (
-        "cannot be divided among workers.",
-        "has nodes with names or with ids that 32 bits",
-    )
+    undivided = "cannot be divided among workers."
     for k, (source, reason, ways) in enumerate(
         (
-            (names, f"names.tsv {undivided}", {"format": "names"}),
-            (wide, f"wide {unnumbered} do not hold.", {}),
+            (ids, f"ids {undivided}", {"labels": labels}),
             (tuple(IDS), f"arrays {undivided}", {}),
             (none, f"none {undivided}", {}),
             (ids, "ids is to be ordered by bfs.", {"order": "bfs"}),
@@ -375,11 +420,15 @@ def killing(client: Client, stage: str, times: int = 1) -> Any:
         pytest.param("partitioning", {"order": "degree"}, 1, marks=pytest.mark.long),
         pytest.param("writing", {"duplicates": "count"}, 1, marks=pytest.mark.long),
         pytest.param("writing", {}, 3, marks=pytest.mark.slow),
+        pytest.param("looking up", {"format": "names"}, 1, marks=pytest.mark.long),
+        pytest.param("numbering", {"format": "names"}, 2, marks=pytest.mark.long),
+        pytest.param("sorting", {"format": "names"}, 1, marks=pytest.mark.long),
     ],
 )
 def test_workers_that_are_killed_change_no_byte(client, tmp_path, monkeypatch, stage, ways, times):
     monkeypatch.setattr(dask_import, "CHECK_INTERVAL", 0.5)
-    source = write_lines(tmp_path / "edges.txt", *IDS)
+    named, source = "format" in ways, tmp_path / "edges.txt"
+    source = write_names(source) if named else write_lines(source, *IDS)
     oocpr.import_graph(source, tmp_path / "own", **ways)
     scaled(client, 2)
     before = set(client.run(os.getpid).values())

@@ -41,6 +41,16 @@ _SIGN = np.uint64(2**63)
 """What turns ids into words of the same order, and back."""
 
 
+def words_of(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Turn ids into words of the same order."""
+    return ids.view(np.uint64) ^ _SIGN
+
+
+def ids_of(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Turn words into ids again."""
+    return (words ^ _SIGN).view(np.int64)
+
+
 @entry((TEXT, TEXT, types.boolean[::1], INT64S, INT64S, types.uint8[::1]))
 def _copy(one, two, of_two, starts, ends, out):  # type: ignore[no-untyped-def]
     at = 0
@@ -53,16 +63,16 @@ def _copy(one, two, of_two, starts, ends, out):  # type: ignore[no-untyped-def]
 class BlockDictionary:
     """Records of all blocks, on disk: a word each, and of names a second word and the text.
 
-    `key` is secret, for tables of the words.
+    `key` is secret, for tables of the words; `points` are those of the fingerprints.
     """
 
-    def __init__(self, spill_dir: SpillDir, *, named: bool) -> None:
+    def __init__(self, spill_dir: SpillDir, *, named: bool, points: tuple[int, int] | None = None) -> None:
         self.count = 0
         self.key = secrets.randbits(64)
         self.words = spill_dir.file()
         self.checks = spill_dir.file() if named else None
         self.names = StringFile(spill_dir) if named else None
-        self._fingerprints = Fingerprints()
+        self._fingerprints = Fingerprints(points)
 
     @property
     def named(self) -> bool:
@@ -71,7 +81,7 @@ class BlockDictionary:
 
     def number_ids(self, ids: NDArray[np.int64]) -> NDArray[np.uint32]:
         """Number the ids of a block, uint32, adding a record for each different one."""
-        words = ids.view(np.uint64) ^ _SIGN
+        words = words_of(ids)
         numbers, firsts = factorize(words, None, self.key)
         self._append(words[firsts], None)
         return numbers
@@ -259,7 +269,7 @@ class Dictionary:
     def ids(self, first: int, count: int) -> NDArray[np.int64]:
         """Ids of `count` nodes from node `first` on."""
         assert self.words is not None
-        return (self.words.read_array(np.uint64, first, count) ^ _SIGN).view(np.int64)
+        return ids_of(self.words.read_array(np.uint64, first, count))
 
     def name_of(self, node: int) -> str:
         """Name of a node, found by reading those before it."""
@@ -270,6 +280,14 @@ class Dictionary:
                 return text[start : start + int(lengths[node])].tobytes().decode(errors="replace")
             node -= lengths.size
         raise IndexError(node)
+
+
+def too_many_nodes(title: str, nodes: int) -> InputError:
+    """Build the error for a graph that is too large."""
+    return InputError(
+        f"{title} has {nodes:,} nodes, more than {MAX_NODES:,}.",
+        "Split the graph, or drop nodes without edges.",
+    )
 
 
 def build_dictionary(
@@ -292,10 +310,7 @@ def build_dictionary(
     while True:
         known, nodes = _different(records, spill_dir, _space(memory, what))
         if nodes > MAX_NODES:
-            raise InputError(
-                f"{title} has {nodes:,} nodes, more than {MAX_NODES:,}.",
-                "Split the graph, or drop nodes without edges.",
-            )
+            raise too_many_nodes(title, nodes)
         if _find_places(records, _Parts(known, nodes, records, _space(memory, what)), numbers, on_progress):
             break
         _redraw_words(records)
@@ -362,7 +377,7 @@ def resolve_edges(
     """
     given = sum(segment.records for segment in segments if not segment.edges)
     size = record_bytes(weighted=source.weighted)
-    segments = list(_recorded(file, size, segments, records))
+    segments = list(recorded(file, size, segments, records))
     unit = "names" if records.named else "ids"
     dictionary = build_dictionary(
         records,
@@ -375,16 +390,27 @@ def resolve_edges(
     if source.closed is not None:
         _check_closed(source, file, size, segments, dictionary, listed)
     total = segments[-1].edge + segments[-1].edges
-    for segment in segments:
-        numbers = dictionary.numbers.read_array(np.uint32, segment.record, segment.records)
-        for at, words in _blocks(file, size, segment):
-            keys = np.ascontiguousarray(words[:, 0])
-            relabel_keys(keys, numbers)
-            words[:, 0] = keys
-            file.write(at * size, words.reshape(-1))
-            progress("numbering", at + keys.size, total, "edges")
+    for done, _ in numbered(file, size, segments, dictionary.numbers):
+        progress("numbering", done, total, "edges")
     dictionary.numbers.close()
     return dictionary
+
+
+def numbered(
+    file: SpillFile, size: int, segments: Sequence[Segment], numbers: SpillFile
+) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    """Replace keys of records by keys of nodes, whose `numbers` each record has; yields edges done, and keys.
+
+    Edges have `size` bytes in the file.
+    """
+    for segment in segments:
+        here = numbers.read_array(np.uint32, segment.record, segment.records)
+        for at, words in _blocks(file, size, segment):
+            keys = np.ascontiguousarray(words[:, 0])
+            relabel_keys(keys, here)
+            words[:, 0] = keys
+            file.write(at * size, words.reshape(-1))
+            yield at + keys.size, keys
 
 
 def _blocks(file: SpillFile, size: int, segment: Segment) -> Iterator[tuple[int, NDArray[np.uint64]]]:
@@ -399,10 +425,13 @@ def _blocks(file: SpillFile, size: int, segment: Segment) -> Iterator[tuple[int,
         yield at, words
 
 
-def _recorded(
+def recorded(
     file: SpillFile, size: int, segments: Sequence[Segment], records: BlockDictionary
 ) -> Iterator[Segment]:
-    """Replace segments whose keys have ids by segments whose keys have numbers of records."""
+    """Replace segments whose keys have ids by segments whose keys have numbers of records.
+
+    Edges have `size` bytes in the file.
+    """
     for segment in segments:
         if segment.records:
             yield segment

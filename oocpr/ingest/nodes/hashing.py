@@ -203,11 +203,17 @@ def _fingerprints(text, starts, ends, one, two, words, checks):  # type: ignore[
         checks[i] = b
 
 
-class Fingerprints:
-    """Maps names to fingerprints, by two random points of its own."""
+def draw_points() -> tuple[int, int]:
+    """Draw two random points, for fingerprints that are compared."""
+    one, two = (2**32 + secrets.randbelow(_PRIME - 2**32) for _ in range(2))
+    return one, two
 
-    def __init__(self) -> None:
-        self._one, self._two = (np.uint64(2**32 + secrets.randbelow(_PRIME - 2**32)) for _ in range(2))
+
+class Fingerprints:
+    """Maps names to fingerprints, by two random `points`, its own by default."""
+
+    def __init__(self, points: tuple[int, int] | None = None) -> None:
+        self._one, self._two = map(np.uint64, points or draw_points())
 
     def of(self, names: Strings, words: NDArray[np.uint64], checks: NDArray[np.uint64]) -> None:
         """Write both words of each name, uint64, with any stride."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numba import types
@@ -31,6 +31,19 @@ UINT32S, INT64S = (types.Array(kind, 1, "A", readonly=True) for kind in (types.u
 MAX_PIECE_NAMES = 1 << 14
 MAX_PIECE_BYTES = 1 << 20
 """Most names and, unless one name alone has more, most bytes of a piece."""
+
+
+class StringList(Protocol):
+    """`count` strings of `size` bytes in all."""
+
+    @property
+    def count(self) -> int: ...  # noqa: D102 - see above
+
+    @property
+    def size(self) -> int: ...  # noqa: D102
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield all in order, some at a time: their bytes, and the length of each."""
 
 
 class StringFile:
@@ -63,8 +76,21 @@ class StringFile:
 
     def whole(self) -> Piece:
         """Read all names at once."""
-        lengths = self._lengths.read_array(np.uint32, 0, self.count)
-        return self._text.read_array(np.uint8, 0, self.size), lengths
+        return self.some(0, self.count, 0)
+
+    def some(self, first: int, count: int, at: int) -> Piece:
+        """Read `count` names from name `first` on, which begins with byte `at`."""
+        lengths = self._lengths.read_array(np.uint32, first, count)
+        return self._text.read_array(np.uint8, at, int(lengths.sum(dtype=np.int64))), lengths
+
+    def starts(self) -> list[int]:
+        """Give the byte that every MAX_PIECE_NAMES-th name begins with."""
+        found, at = [], 0
+        for first in range(0, self.count, MAX_PIECE_NAMES):
+            found.append(at)
+            count = min(MAX_PIECE_NAMES, self.count - first)
+            at += int(self._lengths.read_array(np.uint32, first, count).sum(dtype=np.int64))
+        return found
 
     def close(self) -> None:
         """Give the disk space back."""
@@ -156,7 +182,7 @@ def _partition(
 
 
 def permute_strings(
-    names: StringFile, rows: NDArray[np.uint32], spill_dir: SpillDir, space: int
+    names: StringList, rows: NDArray[np.uint32], spill_dir: SpillDir, space: int
 ) -> Iterator[Piece]:
     """Yield strings in another order: `rows` is the place that each of them gets, uint32, a permutation.
 
@@ -173,7 +199,7 @@ def permute_strings(
 
 
 def _permuted(
-    names: StringFile,
+    names: StringList,
     pieces: Iterable[tuple[Piece, NDArray[np.uint32]]],
     low: int,
     high: int,

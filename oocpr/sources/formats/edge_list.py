@@ -101,9 +101,6 @@ _MIN_BYTES, _MAX_BYTES = 1 << 20, 1 << 25
 class NamesFile(TextFile):
     """Two tab-separated names per line; a labels file, if there is one, has all names."""
 
-    def _divided(self, file: InputFile, max_bytes: int) -> list[InputFile]:  # noqa: ARG002
-        return []
-
     def _read(self, max_edges: int) -> Iterator[Block]:
         yield from self._listed_nodes(max_edges)
         size = min(max(_BYTES_PER_EDGE * max_edges, _MIN_BYTES), _MAX_BYTES)
