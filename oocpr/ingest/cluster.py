@@ -76,10 +76,7 @@ SAMPLE_ROWS = 2048
 """Rows that all parts together show before they are read, and from which buckets follow."""
 
 RANGES_PER_THREAD, MIN_RANGES = 4, 64
-"""Ranges of rows for each thread of a worker, and at least, unless they are very small."""
-
-_MIN_NODE_RANGES = 64
-"""Ranges of words, unless there are hardly any different ones."""
+"""Ranges of rows, or of words, for each thread of a worker, and at least of rows, unless very small."""
 
 PARTS_PER_THREAD = 4
 """Parts of the source for each thread of a worker: a worker that is lost costs one of them per thread."""
@@ -140,12 +137,13 @@ class Numbering:
         read: Mapping[int, tuple[Holder, ReadPart]],
         sample: NDArray[np.uint32],
         room: int,
+        threads: int,
         title: str,
     ) -> bool:
         """Number the nodes of all parts; returns whether all steps are done.
 
-        `sample` are ids of nodes, and a thread of a worker may take `room` bytes. Raises OneProcessError if
-        some have names and others numbers, and InputError if there are too many.
+        `sample` are ids of nodes, and each of the `threads` of all workers may take `room` bytes. Raises
+        OneProcessError if some have names and others numbers, and InputError if there are too many.
         """
         parts = {number: (has, part) for number, (has, part) in read.items() if part.edges}
         kinds = {bool(part.named) for _, part in parts.values()}
@@ -156,7 +154,7 @@ class Numbering:
             words = [part.words for _, part in parts.values() if part.words is not None]
             seen = np.unique(np.concatenate([*words, words_of(sample.astype(np.int64))]))
             records = 2 * sum(part.edges for _, part in parts.values())
-            wanted = min(max(_MIN_NODE_RANGES, FINDING_BYTES * records // room), seen.size)
+            wanted = min(max(RANGES_PER_THREAD * threads, FINDING_BYTES * records // room), seen.size)
             self._lows = seen[np.arange(wanted) * seen.size // wanted]
             self._lows[0] = 0
         edges = {number: part.edges for number, (_, part) in parts.items()}
@@ -364,7 +362,7 @@ class ClusterImport:
             raise OneProcessError("has no edges")
         if not any(part.words is not None for _, part in self._read.values()):
             return True
-        return self._numbering.run(self._read, self._sample, self._room, self.source.name)
+        return self._numbering.run(self._read, self._sample, self._room, self._threads, self.source.name)
 
     def _count_nodes(self) -> bool:
         """Count nodes and edges, and find out what all steps from here on have to know."""
