@@ -352,13 +352,13 @@ class StripeGroup:
 
     def _open_stream(self, number: int, placement: TilePlacement, trace: Trace | None) -> Tiles:
         job, store, backend = self._job, self._store, self.backend
-        plan, scale = job.plan, job.weight_scale
+        plan, scale, source = job.plan, job.weight_scale, tiles_of(store)
         tiles, on_device, in_memory = placement
         if plan.devices and isinstance(backend, Streams):
             tiers = plan.devices[self.stripes[number]]
             assert job.layout is not None, "a plan for devices has groups"
             return backend.open_stream(
-                tiles_of(store),
+                source,
                 tiles,
                 store.nodes,
                 layout=job.layout,
@@ -383,14 +383,7 @@ class StripeGroup:
             return host.prepare_weighted(*split_tile(own), scale.factor, store.nodes, decoded)
 
         return TileStream(
-            tiles_of(store),
-            tiles,
-            in_memory,
-            RING_SLOTS,
-            job.readers,
-            prepare,
-            trace=trace,
-            direct=plan.direct,
+            source, tiles, in_memory, RING_SLOTS, job.readers, prepare, trace=trace, direct=plan.direct
         )
 
     def allocate(self) -> None:
