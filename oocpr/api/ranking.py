@@ -16,6 +16,7 @@ import numpy as np
 from oocpr.api.arguments import ImportOptions, as_progress, checked, render_argument
 from oocpr.api.graphs import as_graph, import_graph, opened_graph
 from oocpr.errors import OocprError, UsageError
+from oocpr.plan.memory import SEGMENTED_METHODS
 from oocpr.progress import Progress, silent
 from oocpr.result.ranks import Ranks, report_of
 
@@ -90,6 +91,7 @@ def plan(
     opened = opened_graph(graph)
     device = chosen_device(device, kernel)
     check_used(method, device, stripes=stripes, io=io, kernel=kernel)
+    check_segmented(method, device, stripes=stripes, personalization=True if personalized else None)
     # A run has the names of its nodes at hand.
     names = names_of(opened.store)
 
@@ -157,11 +159,12 @@ def pagerank(
     method
         ``"components"`` (a graph in memory, solved in the order of its strongly connected components),
         ``"mixed"`` (fewest passes over tiles), ``"residual"`` (one product per pass), ``"power"`` (textbook),
+        ``"cpms2"`` and ``"cpms4"`` (power that reads parts of numbers at first, Gruetzmacher et al. 2018),
         or ``"auto"``: ``"components"`` for graphs of up to four million edges that fit, else ``"mixed"``.
     reads
         How ranks are gathered: ``"float64"``, ``"float32"``, ``"bits16"`` or ``"bits8"``; the answer is as
         exact with each. None for ``"bits16"``; ``"float32"`` with ``"components"``, ``"float64"`` with
-        ``"power"``.
+        ``"power"`` and segmented methods.
     stop
         ``"certified"``, or ``"residual"`` to compare `tol` with the L1 norm of the residual, as papers count.
     max_passes
@@ -271,6 +274,10 @@ def pagerank(
     if client is None:
         device = chosen_device(device, kernel)
     check_used(method, device, stripes=stripes, io=io, kernel=None if client else kernel)
+    check_segmented(
+        method, device, stripes=stripes, personalization=personalization, start=start, client=client,
+        trace=trace, checkpoint=checkpoint,
+    )  # fmt: skip
     if client is None:
         begin_contexts(named_devices(device))
     if trace is not None:
@@ -482,6 +489,19 @@ def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel
             f"kernel {kernel!r} is for CUDA devices and the device is {device}.",
             "Use device cuda, or leave the kernel out.",
         )
+
+
+def check_segmented(method: str, device: str, **given: Any) -> None:
+    """Refuse what segmented methods do not go with: other devices, and parameters that are not None."""
+    if method not in SEGMENTED_METHODS:
+        return
+    if device not in ("cpu", "reference"):
+        raise UsageError(f"method {method} does not run on {device}.", "Use device cpu, or another method.")
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"method {method} takes no {name}.", f"Leave {name} out, or use method power or mixed."
+            )
 
 
 def check_reproducible(device: str, client: Any) -> None:

@@ -307,7 +307,7 @@ RMAT = [
 PLAN = [
     DAMPING,
     option("--tol", "Certified L1 error to reach.", default=1e-10),
-    option("--method NAME", "auto, components, mixed, residual or power.", default="auto"),
+    option("--method NAME", "auto, components, mixed, residual, power, cpms2 or cpms4.", default="auto"),
     option("--reads NAME", "float64, float32, bits16 or bits8.", implied="what the method wants"),
     RUN_MEMORY,
     option("--stripes N", "Parts of the graph that advance side by side.", type=int),
@@ -326,13 +326,14 @@ RANK = [
     option(
         "--method NAME",
         "components (in memory, for graphs that fit), mixed (fewest passes over tiles), residual (one "
-        "product a pass), power (textbook) or auto, which takes one of the first two.",
+        "product a pass), power (textbook), cpms2 or cpms4 (power that reads 32 or 16 bits of each number at "
+        "first) or auto, which takes one of the first two.",
         default="auto",
     ),
     option(
         "--reads NAME",
         "How ranks are gathered: float64, float32, bits16 or bits8. The answer is as exact with each.",
-        implied="bits16; float32 with components, float64 with power",
+        implied="bits16; float32 with components, float64 with power and cpms2 or cpms4",
     ),
     option(
         "--dangling strongly|weakly",

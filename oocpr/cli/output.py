@@ -162,8 +162,17 @@ def summary(run: Report) -> str:
         f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
         f"{run.gteps:.3g} GTEPS, "
         f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"
-        f"{preparing}{_read(run)}{_bound_by(run)}{_predicted(run)}{start}"
+        f"{_sweeps(run)}{preparing}{_read(run)}{_bound_by(run)}{_predicted(run)}{start}"
     )
+
+
+def _sweeps(run: Report) -> str:
+    """How many passes read how much of each number, if not all of it."""
+    if not run.sweeps:
+        return ""
+    bits = [64 * (number + 1) // len(run.sweeps) for number in range(len(run.sweeps))]
+    parts = (f"{count} at {width} bits" for count, width in zip(run.sweeps, bits, strict=True))
+    return f"passes after the first: {', '.join(parts)}\n"
 
 
 def _read(run: Report) -> str:

@@ -351,6 +351,8 @@ class Solution:
         Largest resident set of this process so far, and most bytes taken of a device; 0 without one.
     preparing_seconds
         Seconds in which a device laid tiles out for its product; None if it takes them as they are.
+    sweeps
+        Of a segmented method the passes at each precision, the lowest first, without the first pass.
     """
 
     ranks: NDArray[np.float64]
@@ -365,6 +367,7 @@ class Solution:
     peak_memory: int
     peak_device_memory: int = 0
     preparing_seconds: float | None = None
+    sweeps: tuple[int, ...] = ()
 
     @property
     def passes(self) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import UsageError
 from oocpr.plan.device_plan import plan_on_devices, resident_weights
-from oocpr.plan.memory import weighted_tile_bytes
+from oocpr.plan.memory import SEGMENTED_METHODS, weighted_tile_bytes
 from oocpr.plan.partition import GraphStats, stripe_tiles, weighted_stripes
 from oocpr.plan.plan import PlanRequest, choose_method, make_plan
 from oocpr.plan.products import BALANCED
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 WORKER_SHARE = 3 / 4
 """Share of its memory limit that is planned for a Dask worker: at four fifths it takes no more tasks."""
 
-DEFAULT_READS = {"components": "float32", "power": "float64"}
+DEFAULT_READS = {"components": "float32", **dict.fromkeys(("power", *SEGMENTED_METHODS), "float64")}
 """Reads of the methods that want others than bits16."""
 
 MAX_READING_CORES = 16
@@ -141,7 +141,8 @@ def plan_loaded(
     run = plan_run(store, settings, request, process_bytes(request.device if request.alone else "cpu"))
     plan = run.plan
     spare = plan.memory - plan.need.total - plan.cache_bytes
-    processors = request.alone and request.device == "cpu" and plan.method != "components"
+    tiled = plan.method not in ("components", *SEGMENTED_METHODS)
+    processors = request.alone and request.device == "cpu" and tiled
     if not processors or not 0 <= spare < COMPILER_BYTES:
         return run, Loading()
     compiling = load_functions(store, plan, run.settings, progress)
@@ -151,13 +152,16 @@ def plan_loaded(
 
 def timed(run: PlannedRun, request: RunRequest, progress: Progress) -> Plan:
     """Measure, and say in the plan how long its run takes."""
-    from oocpr.engine.probe.measure import measure_rates, measure_whole
+    from oocpr.engine.probe.measure import measure_rates, measure_segmented, measure_whole
     from oocpr.plan.forecast import MAX_SCC_EDGES, Passes
 
     settings, plan, store = run
     if plan.method == "components" and plan.stats.edges <= MAX_SCC_EDGES:
         timing, passes = measure_whole(store, settings, request.threads, progress)
         return replace(plan, expected=Passes(passes, passes, passes), forecast=timing)
+    if plan.method in SEGMENTED_METHODS:
+        found = measure_segmented(store, plan, settings, request.device, request.threads, progress)
+        return replace(plan, forecast=found)
     # Of larger graphs in memory, one sweep is measured.
     settings = replace(settings, method="residual") if plan.method == "components" else settings
     # Stripes that share a device take their turns: they are measured as one.

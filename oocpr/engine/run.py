@@ -18,6 +18,7 @@ from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import LostError, OocprError, StoppedError, UsageError
 from oocpr.plan.forecast import passes_from
+from oocpr.plan.memory import SEGMENTED_METHODS
 from oocpr.progress import silent
 from oocpr.system import release_frames
 from oocpr.units import format_bytes
@@ -115,6 +116,11 @@ def rank_graph(
             from oocpr.engine.executors.dask import rank_on_worker
 
             return rank_on_worker(client, path, store.identity, settings, threads, teleport, start)
+    if settings.method in SEGMENTED_METHODS:
+        from oocpr.engine.cpms.run import rank_segmented
+
+        with release_frames():
+            return rank_segmented(store, plan, settings, str(backend), threads, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     scale = weight_scale_of(store, settings.reads)
     layout = store.layout if isinstance(store, GroupedStore) else None

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from oocpr.engine.number_formats import READS
 from oocpr.errors import UsageError
+from oocpr.plan.memory import SEGMENTED_METHODS
 
 METHODS = {
     "components": "a graph in memory: strongly connected components solved one after another, in their order",
     "mixed": "proposals inside a pass, tile-local sweeps and mixing of the last passes",
     "residual": "exact residual with narrow pushes, one product a pass",
     "power": "textbook power iteration, restarted from the last iterate in every pass",
+    "cpms2": "power iteration that reads 32 and at last 64 bits of each number (Gruetzmacher et al. 2018)",
+    "cpms4": "the same with 16, 32, 48 and 64 bits",
 }
 DANGLING = ("strongly", "weakly")
 STOPS = ("certified", "residual")
@@ -82,6 +85,11 @@ class Settings:
             raise UsageError(
                 f"method components reads float32, not {self.reads}.",
                 "Leave reads out, or use method mixed.",
+            )
+        if self.method in SEGMENTED_METHODS and self.reads != "float64":
+            raise UsageError(
+                f"method {self.method} reads parts of float64, not {self.reads}.",
+                "Leave reads out, or use method power.",
             )
         limit = (1 - self.damping) / (1 + self.damping)
         unit = READS[self.reads].unit_rounding

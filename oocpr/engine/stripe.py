@@ -35,6 +35,7 @@ from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.engine.tiles.stream import PassTraffic, TileStream, returned
 from oocpr.engine.trace import COMPUTE
 from oocpr.errors import UsageError
+from oocpr.plan.memory import SEGMENTED_METHODS
 from oocpr.plan.partition import section_tiles
 from oocpr.plan.residency import RING_SLOTS, reading_threads, ring_slots
 from oocpr.store.checkpoint import CheckpointFolder
@@ -211,9 +212,9 @@ def make_backend(
 
 def check_weighted(method: str, kernel: str | None = None) -> None:
     """Raise UsageError for a method, or a kernel of a CUDA device, without a version for weighted graphs."""
-    if method == "components":
+    if method == "components" or method in SEGMENTED_METHODS:
         raise UsageError(
-            "the graph is weighted, which method components does not take yet.", "Use method mixed."
+            f"the graph is weighted, which method {method} does not take yet.", "Use method mixed."
         )
     if kernel is None:
         return

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 READ_BYTES = {"float64": 8, "float32": 4, "bits16": 2, "bits8": 1}
 """Bytes of one gathered number."""
 
+SEGMENTED_METHODS = {"cpms2": 2, "cpms4": 4}
+"""Segments in which a method holds its numbers."""
+
 SHARED = 40 * 2**20
 """Thread stacks, what the allocator keeps back, reports and small arrays."""
 
@@ -129,6 +132,39 @@ def typical_scc_bytes(need: Need, stats: GraphStats) -> int:
     """
     found = stats.edges * 8 + stats.nodes * 80
     return need.base + need.vectors + need.reads + need.ring + found + ALLOCATOR_SLACK
+
+
+def segmented_need(stats: GraphStats, request: PlanRequest, *, ring_slots: int) -> Need:
+    """Bytes of a run of a segmented method.
+
+    Of each row there are two vectors and a matrix value (8 each), the out-degree while they are made and
+    nodes without out-edges (4 each). Each buffer of the ring has a tile decoded beside it.
+    """
+    return Need(
+        base=request.base,
+        vectors=stats.nodes * 32,
+        history=0,
+        reads=0,
+        scratch=ring_slots * segmented_tile_bytes(stats),
+        ring=ring_slots * stats.max_tile_bytes,
+    )
+
+
+def segmented_tile_bytes(stats: GraphStats) -> int:
+    """Bytes of a decoded tile of a segmented method.
+
+    Of an edge the column (4) and the matrix value (8), of a row that has edges two places, and its first
+    column while it is decoded.
+    """
+    edges = min(stats.tile_edges, stats.edges)
+    return edges * 12 + (min(stats.max_tile_rows + 1, edges) + 1) * 12
+
+
+def typical_segmented_bytes(need: Need, stats: GraphStats, cached_tiles: int) -> int:
+    """Bytes that a run of a segmented method comes to hold, of which `need` and the cache are the most."""
+    share, ring = cached_tiles / stats.tiles, need.ring + need.scratch if cached_tiles < stats.tiles else 0
+    cached = int(share * (stats.edges * 12 + min(stats.nodes, stats.edges) * 8))
+    return need.base + stats.nodes * 28 + max(cached + ring, stats.nodes * 8) + ALLOCATOR_SLACK
 
 
 def decoded_bytes(stats: GraphStats, swept: bool) -> int:

@@ -14,7 +14,18 @@ from oocpr.plan.forecast import (
     predicted_passes,
     sweeps_for,
 )
-from oocpr.plan.memory import Need, decoded_bytes, run_need, scc_need, typical_bytes, typical_scc_bytes
+from oocpr.plan.memory import (
+    SEGMENTED_METHODS,
+    Need,
+    decoded_bytes,
+    run_need,
+    scc_need,
+    segmented_need,
+    segmented_tile_bytes,
+    typical_bytes,
+    typical_scc_bytes,
+    typical_segmented_bytes,
+)
 from oocpr.plan.partition import MAX_SECTIONS, default_stripes, stripe_tiles
 from oocpr.plan.products import BALANCED
 from oocpr.plan.residency import RING_SLOTS, fitting_tiles, spread_evenly
@@ -179,6 +190,8 @@ class Plan:
             return 0
         if self.devices:
             return sum(tiers.pinned_bytes for tiers in self.devices)
+        if self.method in SEGMENTED_METHODS:
+            return self.cached_tiles * segmented_tile_bytes(stats)
         if self.decoded:
             return decoded_bytes(stats, self.sweeps > 1)
         return self.cached_tiles * stats.max_tile_bytes
@@ -210,6 +223,8 @@ class Plan:
             return typical_scc_bytes(self.need, self.stats)
         if self.devices:
             return self.need.base + sum(tiers.typical_host for tiers in self.devices)
+        if self.method in SEGMENTED_METHODS:
+            return typical_segmented_bytes(self.need, self.stats, self.cached_tiles)
         return typical_bytes(self.need, self.stats, self.cached_tiles, self.decoded, self.sweeps)
 
     @property
@@ -338,6 +353,8 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
     """
     if request.method == "components":
         return _scc_plan(stats, request)
+    if request.method in SEGMENTED_METHODS:
+        return _segmented_plan(stats, request)
     stripes = request.stripes
     if stripes is None:
         stripes = default_stripes(stats.edges, stats.tiles, request.workers)
@@ -399,6 +416,15 @@ def _scc_plan(stats: GraphStats, request: PlanRequest) -> Plan:
         stats, "components", "float32", ((0, stats.tiles),), 0, 1,
         scc_need(stats, request), request.memory, stats.tiles, True,
         predicted_passes(request.damping, request.tol, "components"), reproducible=request.reproducible,
+    )  # fmt: skip
+
+
+def _segmented_plan(stats: GraphStats, request: PlanRequest) -> Plan:
+    need = segmented_need(stats, request, ring_slots=min(RING_SLOTS, stats.tiles))
+    cached = fitting_tiles(stats.tiles, segmented_tile_bytes(stats), request.memory - need.total)
+    return Plan(
+        stats, request.method, request.reads, ((0, stats.tiles),), 0, 1, need, request.memory, cached, True,
+        predicted_passes(request.damping, request.tol, "power"), False, reproducible=request.reproducible,
     )  # fmt: skip
 
 

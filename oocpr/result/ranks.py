@@ -77,6 +77,9 @@ class Report:
     preparing_seconds
         Seconds in which a CUDA device laid the graph out for the kernel that was named; None for the default,
         which takes it as it is stored. Of several devices, those of the one that took longest.
+    sweeps
+        Of methods ``cpms2`` and ``cpms4`` the passes at each precision, the lowest first, without the first
+        pass, as the paper counts them; empty for others.
     gteps
         edges x passes / (seconds - compile_seconds) / 1e9.
     bytes_per_edge, bytes_read
@@ -125,6 +128,7 @@ class Report:
     start_identity: str | None = None
     workers: int = 0
     preparing_seconds: float | None = None
+    sweeps: Sequence[int] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Give the facts by name."""
@@ -178,6 +182,7 @@ def report_of(solution: Solution, store: GraphStore, *, compile_seconds: float, 
         peak_memory=solution.peak_memory,
         peak_device_memory=solution.peak_device_memory,
         preparing_seconds=solution.preparing_seconds,
+        sweeps=solution.sweeps,
         pass_seconds=median(record.seconds for record in solution.history[1:] or solution.history),
         **facts,
     )

@@ -64,8 +64,8 @@ def _bitcast(result: Any, source: Any, llvm: Any) -> Any:
 
 _float_of = _bitcast(types.float32, types.uint32, ir.FloatType())
 _bits_of = _bitcast(types.uint32, types.float32, ir.IntType(32))
-_bits_of_double = _bitcast(types.uint64, types.float64, ir.IntType(64))
-_double_of = _bitcast(types.float64, types.uint64, ir.DoubleType())
+bits_of_double = _bitcast(types.uint64, types.float64, ir.IntType(64))
+double_of = _bitcast(types.float64, types.uint64, ir.DoubleType())
 
 
 @by_types(inline="always")
@@ -99,9 +99,9 @@ def _to_bits8(reads, value, scale):
     size = abs(value) / scale
     if size < _MIN:
         return uint8(0)
-    bits = _bits_of_double(size)
+    bits = bits_of_double(size)
     octave = int64(bits >> uint64(52)) - int64(1023)
-    mantissa = _double_of((bits & uint64(0xFFFFFFFFFFFFF)) | uint64(0x3FF0000000000000))
+    mantissa = double_of((bits & uint64(0xFFFFFFFFFFFFF)) | uint64(0x3FF0000000000000))
     step = int64(mantissa >= _M0)
     step += int64(mantissa >= _M1)
     step += int64(mantissa >= _M2)
@@ -190,7 +190,7 @@ def _weight_at(weights, i):
         bits |= uint64(weights.third[i]) << uint64(16)
     if weights.fourth.size:
         bits |= uint64(weights.fourth[i])
-    return _double_of(bits) * weights.factor
+    return double_of(bits) * weights.factor
 
 
 def _none(kind: Any) -> bool:

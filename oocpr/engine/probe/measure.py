@@ -212,6 +212,29 @@ def measure_whole(
     return timing, run.passes
 
 
+MEASURED_PASSES = 3
+"""Passes of a segmented method that are measured: the first, and two that follow it."""
+
+
+def measure_segmented(
+    store: RankedStore,
+    plan: Plan,
+    settings: Settings,
+    device: str,
+    threads: int | None,
+    progress: Progress = silent,
+) -> Forecast:
+    """Time the first passes of a segmented method; later ones read more of each number."""
+    from oocpr.engine.cpms.run import rank_segmented
+
+    some = replace(settings, max_passes=MEASURED_PASSES)
+    with watched(silent) as compilation:
+        run = rank_segmented(store, plan, some, device, threads, progress)
+    taken = [record.seconds for record in run.history]
+    first = max(0.0, taken[0] - compilation.seconds)
+    return Forecast(first=first, each=taken[-1], ends=run.seconds - sum(taken))
+
+
 def _reading(store: RankedStore, readers: int, direct: bool, measuring: Measuring) -> float:
     """Bytes per second that the threads of a run read, with nothing else to do."""
     source = tiles_of(store)

@@ -1,0 +1,141 @@
+"""A run of CPMS: sweeps of power iteration, each with as many segments as the changes before ask for.
+
+A sweep computes damping * (A x + dangling mass / nodes) + (1 - damping) / nodes of the vector x and the
+matrix A, whose value for an edge is one over the out-degree of its source, both read with the same number of
+segments. The vector begins with 1 / nodes.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Protocol
+
+from oocpr.engine.cpms.precision import UNKNOWN_CHANGE, PrecisionSchedule
+from oocpr.engine.method import PassRecord, Solution, as_distribution
+from oocpr.errors import UsageError
+from oocpr.plan.memory import SEGMENTED_METHODS
+from oocpr.system import peak_resident
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from oocpr.engine.settings import Settings
+    from oocpr.engine.tiles.source import RankedStore
+    from oocpr.engine.tiles.stream import PassTraffic
+    from oocpr.plan.plan import Plan
+    from oocpr.progress import Progress
+
+
+class Sweeps(Protocol):
+    """Two vectors and a matrix in segments, and what is done to them: the steps of the paper's algorithm.
+
+    `read` and `written` say how many segments of each number, the first ones.
+    """
+
+    def dangling_mass(self, read: int) -> float:
+        """Sum of the vector's numbers of nodes without out-edges."""
+
+    def sweep(self, read: int, written: int, damping: float, constant: float) -> PassTraffic:
+        """Make the new vector: damping times what rows gather, and a constant."""
+
+    def norm(self, read: int) -> float:
+        """Sum of the new vector."""
+
+    def scale(self, read: int, divisor: float) -> None:
+        """Divide the new vector, of which so many segments are read and written."""
+
+    def change(self, read: int) -> float:
+        """L1 distance of the new vector from the one before."""
+
+    def advance(self) -> None:
+        """Let the new vector be the current one."""
+
+    def to_plain(self) -> None:
+        """Turn both vectors and the matrix into plain float64, where they are: one segment from now on."""
+
+    def ranks(self, read: int) -> NDArray[np.float64]:
+        """Give the current vector; float64, shape (nodes,)."""
+
+    def close(self) -> None:
+        """Free everything."""
+
+
+def rank_segmented(
+    store: RankedStore,
+    plan: Plan,
+    settings: Settings,
+    device: str,
+    threads: int | None,
+    progress: Progress,
+) -> Solution:
+    """Rank a graph by method ``cpms2`` or ``cpms4``, with `threads`, None for one per core.
+
+    With stop ``"residual"`` it stops when the change of a sweep is below the tolerance, as the paper has it;
+    else when the certified bound is.
+    """
+    begun = time.perf_counter()
+    segments = SEGMENTED_METHODS[settings.method]
+    schedule, history = PrecisionSchedule(segments), list[PassRecord]()
+    with closing(_sweeps(store, plan, segments, device, threads)) as sweeps:
+        passed = begun
+        while len(history) < settings.pass_limit:
+            change, bound, traffic = _sweep(sweeps, schedule, settings.damping, store.nodes)
+            now = time.perf_counter()
+            taken, passed = now - passed, now
+            read = (traffic.bytes_read, traffic.wait_seconds)
+            history.append(PassRecord(len(history) + 1, change, bound, 1.0, taken, *read))
+            progress("ranking", len(history), plan.passes, "passes", f"bound {bound:.1e}")
+            converged = change < settings.tol if settings.stop == "residual" else bound <= settings.tol
+            if converged:
+                break
+        ranks = sweeps.ranks(1 if schedule.plain else schedule.read)
+    bound += abs(1 - float(ranks.sum()))
+    return Solution(
+        ranks=as_distribution(ranks, bound),
+        error_bound=bound,
+        converged=converged,
+        history=tuple(history),
+        method=settings.method,
+        reads=settings.reads,
+        damping=settings.damping,
+        tol=settings.tol,
+        seconds=time.perf_counter() - begun,
+        peak_memory=peak_resident(),
+        sweeps=schedule.sweeps,
+    )
+
+
+def _sweep(
+    sweeps: Sweeps, schedule: PrecisionSchedule, damping: float, nodes: int
+) -> tuple[float, float, PassTraffic]:
+    """Do a sweep; returns its change, the certified bound of what it leaves, and what was read."""
+    read, written, seen = schedule.read, schedule.written, schedule.seen
+    if schedule.plain:
+        read = written = seen = 1
+    dangling = sweeps.dangling_mass(read)
+    constant = damping * dangling / nodes + (1 - damping) / nodes
+    traffic = sweeps.sweep(read, written, damping, constant)
+    if schedule.raising:
+        sweeps.scale(written, sweeps.norm(written))
+    change = UNKNOWN_CHANGE if schedule.first else sweeps.change(seen)
+    sweeps.advance()
+    bound, was_plain = schedule.bound(change, damping), schedule.plain
+    schedule.note(change)
+    if schedule.plain and not was_plain:
+        # All segments were read and written.
+        sweeps.to_plain()
+    return change, bound, traffic
+
+
+def _sweeps(store: RankedStore, plan: Plan, segments: int, device: str, threads: int | None) -> Sweeps:
+    if device == "cpu":
+        from oocpr.engine.cpms.host import HostSweeps
+
+        return HostSweeps(store, plan, segments, threads)
+    if device == "reference":
+        from oocpr.engine.cpms.reference import ReferenceSweeps
+
+        return ReferenceSweeps(store, segments)
+    raise UsageError(f"methods cpms2 and cpms4 do not run on {device}.", "Use device cpu.")
