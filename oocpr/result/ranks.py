@@ -79,7 +79,7 @@ class Report:
         which takes it as it is stored. Of several devices, those of the one that took longest.
     sweeps
         Of methods ``cpms2`` and ``cpms4`` the passes at each precision, the lowest first, without the first
-        pass, as the paper counts them; empty for others.
+        pass, as the paper counts them; None for others.
     gteps
         edges x passes / (seconds - compile_seconds) / 1e9.
     bytes_per_edge, bytes_read
@@ -128,7 +128,7 @@ class Report:
     start_identity: str | None = None
     workers: int = 0
     preparing_seconds: float | None = None
-    sweeps: Sequence[int] = ()
+    sweeps: list[int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give the facts by name."""
@@ -182,7 +182,7 @@ def report_of(solution: Solution, store: GraphStore, *, compile_seconds: float, 
         peak_memory=solution.peak_memory,
         peak_device_memory=solution.peak_device_memory,
         preparing_seconds=solution.preparing_seconds,
-        sweeps=solution.sweeps,
+        sweeps=list(solution.sweeps) or None,
         pass_seconds=median(record.seconds for record in solution.history[1:] or solution.history),
         **facts,
     )

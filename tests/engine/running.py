@@ -24,7 +24,7 @@ from oocpr.engine.planning import PlannedRun, RunRequest, plan_request, plan_run
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.reduction import PassReport, reduce_pass
 from oocpr.engine.run import rank_graph
-from oocpr.engine.settings import METHODS, Settings
+from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import StripeGroup
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.ingest.build import build_store
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .digraphs import Digraph
 
 PLENTY = 2**33
-TILED = tuple(name for name in METHODS if name != "components")
+TILED = ("mixed", "residual", "power")
 """Methods that pass over tiles."""
 
 KEPT = ("decoded", "packed", "some", "none")

@@ -83,7 +83,7 @@ class HostSweeps:
 
     def dangling_mass(self, read: int) -> float:
         """See Sweeps."""
-        return self._total(
+        return self._add_up(
             self._dangling.size, lambda lo, hi: held.add_up(self._old, self._dangling[lo:hi], read)
         )
 
@@ -118,9 +118,16 @@ class HostSweeps:
         cuts = tile.segments[np.searchsorted(tile.positions[:-2], wanted)]
         return sorted({0, owned, *np.minimum(cuts, owned).tolist()})
 
+    def total(self, read: int) -> float:
+        """See Sweeps."""
+        return self._norm(self._old, read)
+
     def norm(self, read: int) -> float:
         """See Sweeps."""
-        return self._total(self._store.nodes, lambda lo, hi: held.norm(self._new, lo, hi, read))
+        return self._norm(self._new, read)
+
+    def _norm(self, vector: Numbers, read: int) -> float:
+        return self._add_up(self._store.nodes, lambda lo, hi: held.norm(vector, lo, hi, read))
 
     def scale(self, read: int, divisor: float) -> None:
         """See Sweeps."""
@@ -133,7 +140,7 @@ class HostSweeps:
 
     def change(self, read: int) -> float:
         """See Sweeps."""
-        return self._total(
+        return self._add_up(
             self._store.nodes, lambda lo, hi: held.distance(self._new, self._old, lo, hi, read)
         )
 
@@ -153,7 +160,7 @@ class HostSweeps:
         held.read_numbers(self._old, 0, read, found)
         return found
 
-    def _total(self, size: int, part: Callable[[int, int], float]) -> float:
+    def _add_up(self, size: int, part: Callable[[int, int], float]) -> float:
         return float(sum(self._pool.map(lambda piece: part(*piece), _pieces(size))))
 
     def close(self) -> None:

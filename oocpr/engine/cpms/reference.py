@@ -59,6 +59,10 @@ class ReferenceSweeps:
         left = np.uint64(0) if bits == 64 else self._new.view(np.uint64) << bits >> bits
         self._new = (self._cut(numbers, written).view(np.uint64) | left).view(np.float64)
 
+    def total(self, read: int) -> float:
+        """See Sweeps."""
+        return float(np.abs(self._cut(self._old, read)).sum())
+
     def norm(self, read: int) -> float:
         """See Sweeps."""
         return float(np.abs(self._cut(self._new, read)).sum())

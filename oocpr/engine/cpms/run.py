@@ -40,6 +40,9 @@ class Sweeps(Protocol):
     def sweep(self, read: int, written: int, damping: float, constant: float) -> PassTraffic:
         """Make the new vector: damping times what rows gather, and a constant."""
 
+    def total(self, read: int) -> float:
+        """Sum of the current vector."""
+
     def norm(self, read: int) -> float:
         """Sum of the new vector."""
 
@@ -79,23 +82,24 @@ def rank_segmented(
     segments = SEGMENTED_METHODS[settings.method]
     schedule, history = PrecisionSchedule(segments), list[PassRecord]()
     with closing(_sweeps(store, plan, segments, device, threads)) as sweeps:
-        passed = begun
-        while len(history) < settings.pass_limit:
+        passed, over = begun, False
+        while len(history) < settings.pass_limit and not over:
             change, bound, traffic = _sweep(sweeps, schedule, settings.damping, store.nodes)
+            over = change < settings.tol if settings.stop == "residual" else bound <= settings.tol
+            if over or len(history) == settings.pass_limit - 1:
+                # Ranks are scaled to a sum of one in the end.
+                bound += abs(1 - sweeps.total(1 if schedule.plain else schedule.read))
+                over = over and (settings.stop == "residual" or bound <= settings.tol)
             now = time.perf_counter()
             taken, passed = now - passed, now
             read = (traffic.bytes_read, traffic.wait_seconds)
             history.append(PassRecord(len(history) + 1, change, bound, 1.0, taken, *read))
             progress("ranking", len(history), plan.passes, "passes", f"bound {bound:.1e}")
-            converged = change < settings.tol if settings.stop == "residual" else bound <= settings.tol
-            if converged:
-                break
         ranks = sweeps.ranks(1 if schedule.plain else schedule.read)
-    bound += abs(1 - float(ranks.sum()))
     return Solution(
         ranks=as_distribution(ranks, bound),
         error_bound=bound,
-        converged=converged,
+        converged=over,
         history=tuple(history),
         method=settings.method,
         reads=settings.reads,
