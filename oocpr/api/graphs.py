@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Source
     from oocpr.store.atomic import Partial
+    from oocpr.store.degrees import DegreeClass
     from oocpr.store.graph import GraphStore
 
 
@@ -125,6 +126,31 @@ class Graph:
             "store_bytes": self.store.store_bytes(),
             "arrays": _array_sizes(Path(self.path)),
         }
+
+    def degrees(self) -> list[DegreeClass]:
+        """Count nodes and edges by degrees, in classes of none, one, two to three, four to seven, and so on.
+
+        Returns
+        -------
+        list of DegreeClass
+            ``lowest`` and ``highest`` degree, ``in_nodes`` with so many edges into them, these ``in_edges``,
+            and the same of edges out of them. Duplicate edges count as one.
+
+        Raises
+        ------
+        DamagedError, ReplacedError
+            If the store is not what was written, or was replaced since it was opened.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> [tuple(each) for each in as_graph((np.array([0, 1, 2]), np.array([1, 0, 0]))).degrees()]
+        [(0, 0, 1, 0, 0, 0), (1, 1, 1, 1, 3, 3), (2, 3, 1, 2, 0, 0)]
+        """
+        from oocpr.store.degrees import degree_distribution
+
+        with self.store.unchanged():
+            return degree_distribution(self.store)
 
 
 @checked

@@ -14,8 +14,9 @@ import click
 
 from oocpr import __version__
 from oocpr.cli import EXIT_CODES, NOT_CONVERGED, fail, options
-from oocpr.cli.options import Command, Session, argument, json_option
+from oocpr.cli.options import Command, Session, argument
 from oocpr.cli.output import (
+    degree_table,
     described,
     emit,
     emit_json,
@@ -161,18 +162,25 @@ def rmat(session: Session, /, scale: int, output: str, **parameters: Any) -> Non
 
 
 @cli.command(
-    params=[options.GRAPH, json_option("all of it")],
+    params=[options.GRAPH, *options.INFO],
     examples="""
     oocpr info web.zarr
+    oocpr info web.zarr --degrees
     oocpr info web.zarr --json -
     """,
 )
-def info(graph: str, json_path: str | None) -> None:
+def info(graph: str, degrees: bool, json_path: str | None) -> None:
     """Say what a graph store holds, and the bytes of each part."""
     from oocpr import api
 
-    facts = api.open_graph(graph).info()
-    _answer(described(facts), facts, json_path)
+    opened = api.open_graph(graph)
+    facts = opened.info()
+    text = described(facts)
+    if degrees:
+        classes = opened.degrees()
+        facts["degrees"] = [each._asdict() for each in classes]
+        text += degree_table(classes)
+    _answer(text, facts, json_path)
 
 
 def _answer(text: str, value: object, json_path: str | None) -> None:

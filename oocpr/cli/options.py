@@ -303,6 +303,11 @@ RMAT = [
     ),
 ]
 
+INFO = [
+    flag("--degrees", "Count nodes and edges by in-degree and out-degree, too; reads two numbers a node."),
+    json_option("all of it"),
+]
+
 # Options of runs and of what looks at ranks.
 PLAN = [
     DAMPING,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oocpr.api import Graph
     from oocpr.progress import Reporter
     from oocpr.result.ranks import Report
+    from oocpr.store.degrees import DegreeClass
 
 _MIN_DECIMALS = 6
 _MIN_COMPILE_SECONDS = 0.1
@@ -226,6 +227,35 @@ def imported(graph: Graph, seconds: float) -> str:
         f"{format_seconds(seconds)}, {format_count(speed)} edges/s"
         f"{f'; {graph.reason}' if graph.reason else ''}\n"
     )
+
+
+_BAR = 24
+"""Letters of the longest bar of a table."""
+
+
+def degree_table(classes: Sequence[DegreeClass]) -> str:
+    """List nodes and edges by degrees, with a bar for the share of nodes of each in-degree.
+
+    >>> from oocpr.store.degrees import DegreeClass
+    >>> print(degree_table([DegreeClass(0, 0, 1, 0, 0, 0), DegreeClass(1, 1, 3, 3, 4, 4)]), end="")
+    degree  nodes by in-degree                            edges  nodes by out-degree  edges
+    0                        1  ########                      0                    0      0
+    1                        3  ########################      3                    4      4
+    """
+    most = max(1, *(each.in_nodes for each in classes))
+    rows = [["degree", "nodes by in-degree", "", "edges", "nodes by out-degree", "edges"]]
+    for each in classes:
+        degrees = f"{each.lowest:,}" + (f" to {each.highest:,}" if each.highest > each.lowest else "")
+        bar = "#" * -(-_BAR * each.in_nodes // most)
+        counts = f"{each.in_nodes:,}", bar, f"{each.in_edges:,}", f"{each.out_nodes:,}", f"{each.out_edges:,}"
+        rows.append([degrees, *counts])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        cells = zip("<><>>>", row, widths, strict=True)
+        return "  ".join(f"{cell:{side}{width}}" for side, cell, width in cells).rstrip()
+
+    return "".join(f"{line(row)}\n" for row in rows)
 
 
 def described(facts: dict[str, Any]) -> str:
