@@ -1,8 +1,11 @@
-// Float64 in segments that can be read apart (CPMS, Gruetzmacher et al. 2018), and the sweep that reads them.
+// Float64 in segments that can be read apart (CPMS, Gruetzmacher et al. 2018), and what a sweep does to them.
 //
 // A number is cut into SEGMENTS equal parts, the first with sign and exponent. Blocks of 128 bytes hold one segment
 // of neighbouring numbers each: first segments of 32 or 64 numbers, then their second ones, and so on. Reading
-// fewer takes the missing bits as zero, writing fewer leaves what was there.
+// fewer takes the missing bits as zero, writing fewer leaves what was there. One segment is plain float64.
+//
+// `kept` says how many segments are read. As the paper has it, a thread takes a row, and sums are joined in two
+// steps: by blocks of threads here, and of all blocks by whoever launches.
 #include "common.cuh"
 
 #ifndef SEGMENTS
@@ -10,12 +13,15 @@
 #endif
 
 template <int PARTS> struct SegmentOf;
+template <> struct SegmentOf<1> { using Type = u64; };
 template <> struct SegmentOf<2> { using Type = u32; };
 template <> struct SegmentOf<4> { using Type = u16; };
 using Segment = SegmentOf<SEGMENTS>::Type;
 
 constexpr int BITS = 64 / SEGMENTS;
 constexpr u64 NUMBERS = 128 / sizeof(Segment);  // numbers that share blocks
+constexpr int TEAM = 32;
+constexpr int THREADS = 256;
 
 __device__ __forceinline__ u64 place(u64 number, int segment) {
   return (number / NUMBERS * SEGMENTS + segment) * NUMBERS + number % NUMBERS;
@@ -39,7 +45,9 @@ __device__ __forceinline__ void write_segments(double value, u64 number, int kep
 // One kernel for each number of segments, as the paper has it: the choice is made once a thread.
 template <class F> __device__ __forceinline__ void choose(int kept, F&& body) {
   if (kept == 1) body.template run<1>();
-  if (kept == 2) body.template run<2>();
+  if constexpr (SEGMENTS > 1) {
+    if (kept == 2) body.template run<2>();
+  }
   if constexpr (SEGMENTS == 4) {
     if (kept == 3) body.template run<3>();
     if (kept == 4) body.template run<4>();
@@ -50,9 +58,9 @@ namespace {
 
 struct Read {
   const Segment* segments;
-  double* values;
   u64 number;
-  template <int KEPT> __device__ __forceinline__ void run() { values[number] = read_segments<KEPT>(segments, number); }
+  double value;
+  template <int KEPT> __device__ __forceinline__ void run() { value = read_segments<KEPT>(segments, number); }
 };
 
 struct SumRow {
@@ -65,6 +73,34 @@ struct SumRow {
   }
 };
 
+__device__ __forceinline__ double read_number(const Segment* segments, u64 number, int kept) {
+  Read read = {segments, number, 0.0};
+  choose<Read&>(kept, read);
+  return read.value;
+}
+
+// The same where the kernel writes numbers of these blocks, too.
+__device__ __forceinline__ double load_number(const Segment* segments, u64 number, int kept) {
+  u64 bits = 0;
+#pragma unroll
+  for (int s = 0; s < SEGMENTS; ++s) {
+    if (s < kept) bits |= u64(segments[place(number, s)]) << (64 - BITS * (s + 1));
+  }
+  return __longlong_as_double(i64(bits));
+}
+
+// Joins the numbers of a block of threads, in one order for warps of 32 and of 64 lanes.
+__device__ __forceinline__ void join(double value, double* partials) {
+  __shared__ double room[THREADS / TEAM];
+  value = group_sum<TEAM>(value);
+  if (lane<TEAM>() == 0) room[threadIdx.x / TEAM] = value;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int team = 1; team < THREADS / TEAM; ++team) value += room[team];
+    partials[blockIdx.x] = value;
+  }
+}
+
 }  // namespace
 
 extern "C" __global__ void write_numbers(const double* values, u64 count, int kept, Segment* segments) {
@@ -74,33 +110,29 @@ extern "C" __global__ void write_numbers(const double* values, u64 count, int ke
 
 extern "C" __global__ void read_numbers(const Segment* segments, u64 count, int kept, double* values) {
   const u64 k = thread_number();
-  if (k < count) choose(kept, Read{segments, values, k});
+  if (k < count) values[k] = read_number(segments, k, kept);
 }
 
-// Plain float64 to segments and back, where they are; `count` is a multiple of NUMBERS, and so are the blocks.
-extern "C" __global__ void to_segments(double* numbers, u64 count) {
-  const u64 k = thread_number();
-  const double value = k < count ? numbers[k] : 0;
-  __syncthreads();
-  if (k < count) write_segments(value, k, SEGMENTS, reinterpret_cast<Segment*>(numbers));
-}
-
+// Segments to plain float64, where they are; `count` is a multiple of NUMBERS, and so is a block of threads.
 extern "C" __global__ void to_numbers(double* numbers, u64 count) {
   const u64 k = thread_number();
-  u64 bits = 0;
-  const Segment* const segments = reinterpret_cast<const Segment*>(numbers);
-  if (k < count) {
-    for (int s = 0; s < SEGMENTS; ++s) bits |= u64(segments[place(k, s)]) << (64 - BITS * (s + 1));
-  }
+  const double value = k < count ? load_number(reinterpret_cast<const Segment*>(numbers), k, SEGMENTS) : 0.0;
   __syncthreads();
-  if (k < count) numbers[k] = __longlong_as_double(i64(bits));
+  if (k < count) numbers[k] = value;
 }
 
-// One sweep of power iteration, one thread a row: sum * damping + constant. Weights and vector are read with
-// `kept` segments, the new vector is written with `written`.
-extern "C" __global__ void sweep_segments(const u32* offsets, const u32* columns, const Segment* weights,
-                                          const Segment* given, u32 rows, int kept, double damping, double constant,
-                                          int written, Segment* out) {
+// All segments of numbers that are chosen, to neighbouring ones: the matrix value of each edge.
+extern "C" __global__ void copy_numbers(const Segment* segments, const u32* chosen, u64 count, Segment* out) {
+  const u64 k = thread_number();
+  if (k >= count) return;
+#pragma unroll
+  for (int s = 0; s < SEGMENTS; ++s) out[place(k, s)] = read_shared(segments + place(chosen[k], s));
+}
+
+// One sweep of power iteration: sum * damping + constant. Weights and vector are read with `kept` segments, the new
+// vector is written with `written`.
+extern "C" __global__ void sweep(const u32* offsets, const u32* columns, const Segment* weights, const Segment* given,
+                                 u32 rows, int kept, double damping, double constant, int written, Segment* out) {
   const u64 row = thread_number();
   if (row >= rows) return;
   SumRow sum = {columns, weights, given, offsets[row], offsets[row + 1], 0.0};
@@ -108,13 +140,25 @@ extern "C" __global__ void sweep_segments(const u32* offsets, const u32* columns
   write_segments(damping * sum.sum + constant, row, written, out);
 }
 
-// The same in plain float64, for what follows once all segments are needed.
-extern "C" __global__ void sweep_numbers(const u32* offsets, const u32* columns, const double* weights,
-                                         const double* given, u32 rows, double damping, double constant, double* out) {
-  const u64 row = thread_number();
-  if (row >= rows) return;
-  double sum = 0;
-  const u32 end = offsets[row + 1];
-  for (u32 e = offsets[row]; e < end; ++e) sum += weights[e] * read_shared(given + columns[e]);
-  out[row] = damping * sum + constant;
+// Sums of absolute values: of numbers that are chosen, of all, and of differences.
+extern "C" __global__ void sum_chosen(const Segment* segments, const u32* chosen, u64 count, int kept,
+                                      double* partials) {
+  const u64 k = thread_number();
+  join(k < count ? fabs(read_number(segments, chosen[k], kept)) : 0.0, partials);
+}
+
+extern "C" __global__ void sum_all(const Segment* segments, u64 count, int kept, double* partials) {
+  const u64 k = thread_number();
+  join(k < count ? fabs(read_number(segments, k, kept)) : 0.0, partials);
+}
+
+extern "C" __global__ void sum_differences(const Segment* one, const Segment* other, u64 count, int kept,
+                                           double* partials) {
+  const u64 k = thread_number();
+  join(k < count ? fabs(read_number(one, k, kept) - read_number(other, k, kept)) : 0.0, partials);
+}
+
+extern "C" __global__ void divide(Segment* segments, u64 count, int kept, double divisor) {
+  const u64 k = thread_number();
+  if (k < count) write_segments(load_number(segments, k, kept) / divisor, k, kept, segments);
 }

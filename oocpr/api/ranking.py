@@ -495,8 +495,10 @@ def check_segmented(method: str, device: str, **given: Any) -> None:
     """Refuse what segmented methods do not go with: other devices, and parameters that are not None."""
     if method not in SEGMENTED_METHODS:
         return
-    if device not in ("cpu", "reference"):
-        raise UsageError(f"method {method} does not run on {device}.", "Use device cpu, or another method.")
+    if "," in device:
+        raise UsageError(
+            f"method {method} does not run on several devices.", "Name one, or use another method."
+        )
     for name, value in given.items():
         if value is not None:
             raise UsageError(

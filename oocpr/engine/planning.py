@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import UsageError
-from oocpr.plan.device_plan import plan_on_devices, resident_weights
+from oocpr.plan.device_plan import plan_on_devices, resident_weights, segmented_device_plan
 from oocpr.plan.memory import SEGMENTED_METHODS, weighted_tile_bytes
 from oocpr.plan.partition import GraphStats, stripe_tiles, weighted_stripes
 from oocpr.plan.plan import PlanRequest, choose_method, make_plan
@@ -226,7 +226,10 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
         settings = replace(settings, method=method, reads=DEFAULT_READS.get(method, settings.reads))
         wanted = replace(wanted, method=settings.method, reads=settings.reads)
     tiled: RankedStore = store
-    if devices or request.free:
+    if devices and settings.method in SEGMENTED_METHODS:
+        wanted = replace(wanted, device_memory=_device_memory(devices, request))
+        plan = segmented_device_plan(stats, wanted)
+    elif devices or request.free:
         if not request.free:
             _check_devices(devices, request)
         wanted = replace(wanted, device_memory=_device_memory(devices, request))

@@ -119,8 +119,9 @@ def rank_graph(
     if settings.method in SEGMENTED_METHODS:
         from oocpr.engine.cpms.run import rank_segmented
 
+        assert isinstance(backend, str), "segmented methods take the name of a device"
         with release_frames():
-            return rank_segmented(store, plan, settings, str(backend), threads, progress)
+            return rank_segmented(store, plan, settings, backend, threads, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     scale = weight_scale_of(store, settings.reads)
     layout = store.layout if isinstance(store, GroupedStore) else None

@@ -163,6 +163,11 @@ class HostSweeps:
     def _add_up(self, size: int, part: Callable[[int, int], float]) -> float:
         return float(sum(self._pool.map(lambda piece: part(*piece), _pieces(size))))
 
+    @property
+    def allocated_bytes(self) -> int:
+        """See Sweeps."""
+        return 0
+
     def close(self) -> None:
         """See Sweeps."""
         self._stream.close()

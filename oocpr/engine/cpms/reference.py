@@ -87,5 +87,10 @@ class ReferenceSweeps:
         """See Sweeps."""
         return self._cut(self._old, read).copy()
 
+    @property
+    def allocated_bytes(self) -> int:
+        """See Sweeps."""
+        return 0
+
     def close(self) -> None:
         """See Sweeps."""

@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
 from oocpr.engine.cpms.precision import UNKNOWN_CHANGE, PrecisionSchedule
+from oocpr.engine.cuda.device import is_cuda, open_device
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.errors import UsageError
 from oocpr.plan.memory import SEGMENTED_METHODS
@@ -61,6 +62,10 @@ class Sweeps(Protocol):
     def ranks(self, read: int) -> NDArray[np.float64]:
         """Give the current vector; float64, shape (nodes,)."""
 
+    @property
+    def allocated_bytes(self) -> int:
+        """Most bytes that were taken of a device with a memory of its own; 0 without one."""
+
     def close(self) -> None:
         """Free everything."""
 
@@ -96,6 +101,7 @@ def rank_segmented(
             history.append(PassRecord(len(history) + 1, change, bound, 1.0, taken, *read))
             progress("ranking", len(history), plan.passes, "passes", f"bound {bound:.1e}")
         ranks = sweeps.ranks(1 if schedule.plain else schedule.read)
+        taken_of_device = sweeps.allocated_bytes
     return Solution(
         ranks=as_distribution(ranks, bound),
         error_bound=bound,
@@ -107,6 +113,7 @@ def rank_segmented(
         tol=settings.tol,
         seconds=time.perf_counter() - begun,
         peak_memory=peak_resident(),
+        peak_device_memory=taken_of_device,
         sweeps=schedule.sweeps,
     )
 
@@ -142,4 +149,8 @@ def _sweeps(store: RankedStore, plan: Plan, segments: int, device: str, threads:
         from oocpr.engine.cpms.reference import ReferenceSweeps
 
         return ReferenceSweeps(store, segments)
-    raise UsageError(f"methods cpms2 and cpms4 do not run on {device}.", "Use device cpu.")
+    if not is_cuda(device):
+        raise UsageError(f"methods cpms2 and cpms4 do not run on {device}.", "Use device cpu or cuda.")
+    from oocpr.engine.cpms.device import DeviceSweeps
+
+    return DeviceSweeps(store, open_device(device), segments, plan.devices[0].limit if plan.devices else None)

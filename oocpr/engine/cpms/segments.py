@@ -27,10 +27,15 @@ KINDS: dict[int, Any] = {1: np.dtype(np.uint64), 2: np.dtype(np.uint32), 4: np.d
 """Type of a segment, by how many a number has."""
 
 
-def allocate_segments(segments: int, count: int) -> NDArray[Any]:
-    """Make room for `count` numbers, and for what fills up their blocks."""
+def segments_size(segments: int, count: int) -> int:
+    """How many segments `count` numbers have, with what fills up their blocks."""
     group = 16 * segments
-    made: NDArray[Any] = np.zeros(-(-count // group) * group * segments, KINDS[segments])
+    return -(-count // group) * group * segments
+
+
+def allocate_segments(segments: int, count: int) -> NDArray[Any]:
+    """Make room for `count` numbers."""
+    made: NDArray[Any] = np.zeros(segments_size(segments, count), KINDS[segments])
     return made
 
 
