@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 _PIECE = 1 << 20
 """Rows whose sums are added up by themselves, whatever the number of threads."""
 
-_PARTS = 4
-"""Parts of a tile's rows for each thread."""
+_PARTS, _PART_EDGES = 4, 1 << 15
+"""Parts of a tile's rows for each thread, if they have as many edges."""
+
+Result = TypeVar("Result")
 
 
 class DecodedTile(NamedTuple):
@@ -104,16 +106,15 @@ class HostSweeps:
                 )  # fmt: skip
                 return behind
 
-            bounds = self._parts(tile, owned)
-            carry = list(self._pool.map(part, bounds[:-1], bounds[1:]))[-1]
+            carry = self._each(part, list(pairwise(self._parts(tile, owned))))[-1]
 
         return self._stream.run(compute)
 
     def _parts(self, tile: DecodedTile, owned: int) -> list[int]:
         """Divide a tile's rows into parts of about as many edges."""
-        if not owned or not tile.segments.size:
+        count = min(self._threads * _PARTS, tile.columns.size // _PART_EDGES)
+        if not owned or count < 2:
             return [0, owned]
-        count = self._threads * _PARTS
         wanted = np.arange(1, count) * tile.columns.size // count
         cuts = tile.segments[np.searchsorted(tile.positions[:-2], wanted)]
         return sorted({0, owned, *np.minimum(cuts, owned).tolist()})
@@ -132,11 +133,8 @@ class HostSweeps:
     def scale(self, read: int, divisor: float) -> None:
         """See Sweeps."""
         # Pieces are whole blocks of segments.
-        work = self._pool.map(
-            lambda piece: held.scale(self._new, *piece, read, divisor), _pieces(self._store.nodes)
-        )
-        for _ in work:
-            pass
+        pieces = _pieces(self._store.nodes)
+        self._each(lambda low, high: held.scale(self._new, low, high, read, divisor), pieces)
 
     def change(self, read: int) -> float:
         """See Sweeps."""
@@ -161,7 +159,13 @@ class HostSweeps:
         return found
 
     def _add_up(self, size: int, part: Callable[[int, int], float]) -> float:
-        return float(sum(self._pool.map(lambda piece: part(*piece), _pieces(size))))
+        return float(sum(self._each(part, _pieces(size))))
+
+    def _each(self, work: Callable[[int, int], Result], pieces: list[tuple[int, int]]) -> list[Result]:
+        """Work on pieces by all threads, or here if there is one: handing it over takes a while."""
+        if len(pieces) == 1:
+            return [work(*pieces[0])]
+        return list(self._pool.map(lambda piece: work(*piece), pieces))
 
     @property
     def allocated_bytes(self) -> int:
@@ -174,5 +178,5 @@ class HostSweeps:
         self._pool.shutdown()
 
 
-def _pieces(size: int) -> Iterator[tuple[int, int]]:
-    return pairwise([*range(0, size, _PIECE), size]) if size else iter(())
+def _pieces(size: int) -> list[tuple[int, int]]:
+    return list(pairwise([*range(0, size, _PIECE), size])) if size else []
