@@ -128,6 +128,25 @@ def test_parts_may_hold_no_edges_and_the_source_may_not(tmp_path):
         edges_of(open_source(path))
 
 
+@pytest.mark.parametrize("count", [1, 2, 7, 300])
+def test_parts_of_a_file_of_names_have_each_line_once(tmp_path, count):
+    path = tmp_path / "names.txt"
+    pairs = [(f"from {k % 7}", f"to {k * k % 90}") for k in range(200)]
+    path.write_text("source\ttarget\n" + "".join(f"{src}\t{dst}\n" for src, dst in pairs))
+    found = []
+    for part in open_source(path, format="names").parts(count):
+        for block in part.blocks(50):
+            sides = (block.src, block.dst)
+            found += zip(
+                *(
+                    [side.text[a:b].tobytes().decode() for a, b in zip(side.starts, side.ends, strict=True)]
+                    for side in sides
+                ),
+                strict=True,
+            )
+    assert found == pairs
+
+
 def test_other_sources_have_no_parts(tmp_path):
     (tmp_path / "g.csv").write_text("a,b\n1,2\n")
     (tmp_path / "names.txt").write_text("a\tb\n")
@@ -135,7 +154,7 @@ def test_other_sources_have_no_parts(tmp_path):
     (tmp_path / "labels").write_text("a\nb\n")
     for source in (
         open_source(tmp_path / "g.csv"),
-        open_source(tmp_path / "names.txt", format="names"),
+        open_source(tmp_path / "names.txt", format="names", labels=tmp_path / "labels"),
         open_source(tmp_path / "g.txt", labels=tmp_path / "labels"),
         open_source((np.array([0]), np.array([1])), undirected=True),
     ):

@@ -330,3 +330,23 @@ def test_the_parts_of_a_run_from_the_start_of_its_process_are_all_of_it(tmp_path
     assert runs["bound"]["max"] <= 1e-10
     for figure in (runs["seconds"], runs["seconds by parts"]["first pass"]):
         assert figure["min"] <= figure["median"] <= figure["max"]
+
+
+@pytest.mark.long
+def test_systems_of_papers_are_run_to_the_same_error(tmp_path: Path) -> None:
+    words = ("--rmat", 9, "--runs", 2, "--html", tmp_path / "papers.html", "--out", tmp_path / "papers.json")
+    found = run_bench("papers.py", *words)
+    [graph] = found["graphs"].values()
+    assert graph["nodes"] == 512
+    for system, cell in graph["systems"].items():
+        for stop in ("certified", "residual"):
+            assert len(cell[stop]["seconds"]) == 2
+            assert cell[stop]["converged"]
+            assert cell[stop]["error"] <= cell[stop]["certified"]
+        assert cell["certified"]["certified"] <= 1e-10, system
+    counts = graph["systems"]["CPMS, 4 segments (Grützmacher 2018)"]["residual"]
+    assert sum(counts["sweeps"]) + 1 == counts["passes"]
+    page = (tmp_path / "papers.html").read_text()
+    assert all(system in page for system in graph["systems"])
+    lines = import_module("tables").papers(found)
+    assert lines[2].startswith("| R-MAT 9 | 0.01 M | ")

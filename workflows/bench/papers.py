@@ -1,0 +1,158 @@
+"""Run the systems of earlier papers and the default on the same graphs, to the same error, in one table.
+
+OOCPR_GRAPHS=FOLDER python workflows/bench/papers.py --out workflows/bench/results/papers.json
+OOCPR_GRAPHS=FOLDER python workflows/bench/papers.py --device cuda --rmat 24 --out FILE.json --html FILE.html
+
+Every run begins with an open store whose files are in the page cache, and ends with ranks: once when an L1
+error of 1e-10 is certified, and once by the rule of the papers, an L1 change below 1e-10. The error of each
+is measured too, against ranks certified to 1e-12. Systems take turns; times are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from machine import provenance
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import oocpr
+from oocpr.sources.rmat import Rmat
+
+TOL, EXACT = 1e-10, 1e-12
+STOPS = ("certified", "residual")
+
+GRAPHS = {
+    "cnr-2000 (web crawl)": "cnr-2000.mtx.xz",
+    "linux61-calls": "linux61-calls.txt.xz",
+    "soc-Slashdot0902": "soc-Slashdot0902.mtx.gz",
+    "cit-HepTh": "cit-HepTh.mtx.gz",
+    "debian-bookworm-deps": "debian-bookworm-deps.txt.gz",
+    "p2p-Gnutella31": "p2p-Gnutella31.e.gz",
+    "openjdk17-javadoc": "openjdk17-javadoc.txt.gz",
+    "wiki-Vote": "wiki-Vote.txt.gz",
+    "gr0.California": "gr0.California.gz",
+    "hollins": "hollins.dat.gz",
+    "python311-doc": "python311-doc.txt.gz",
+}
+DEFAULT = "oocpr, default"
+POWER = {"method": "power", "reads": "float64"}
+SYSTEMS: dict[str, dict[str, Any]] = {
+    DEFAULT: {},
+    "power iteration, float64": POWER,
+    "CPMS, 2 segments (Grützmacher 2018)": {"method": "cpms2"},
+    "CPMS, 4 segments (Grützmacher 2018)": {"method": "cpms4"},
+}
+ON_DEVICES: dict[str, dict[str, Any]] = {
+    "hybrid, rows in bins (Wu 2010)": {**POWER, "kernel": "binned:6:96"},
+    "one thread per row (Wu 2010, Jiang 2014 C)": {**POWER, "kernel": "csr-scalar"},
+    "16 threads per row (Wu 2010)": {**POWER, "kernel": "csr-16"},
+    "a warp per row (Wu 2010)": {**POWER, "kernel": "csr-vector"},
+    "edges, exchange (Jiang 2014 B)": {**POWER, "kernel": "edges"},
+    "blocks 1 x 4 (Shan 2010)": {**POWER, "kernel": "bcsr"},
+    "chunks in shared memory (contest report)": {**POWER, "kernel": "chunked"},
+}
+
+
+def stores(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, oocpr.Graph]]:
+    """Import the graphs that were asked for."""
+    if options.rmat:
+        name = f"R-MAT {options.rmat}"
+        yield name, oocpr.import_graph(Rmat(options.rmat), folder / "rmat.zarr", order="degree")
+        return
+    for name, file in GRAPHS.items():
+        yield name, oocpr.import_graph(str(options.graphs / file), folder / f"{file}.zarr")
+
+
+def compare(graph: oocpr.Graph, systems: dict[str, dict[str, Any]], runs: int, title: str) -> dict[str, Any]:
+    """Time all systems in turns, by both rules; the first round warms up and does not count."""
+    exact = oocpr.pagerank(graph, method="mixed", tol=EXACT).to_numpy()
+    cells: dict[str, Any] = {name: {stop: {"seconds": []} for stop in STOPS} for name in systems}
+    turns = [(name, stop) for _ in range(runs + 1) for name in systems for stop in STOPS]
+    for turn, (name, stop) in enumerate(track(turns, title, transient=True)):
+        begun = time.perf_counter()
+        ranks = oocpr.pagerank(graph, stop=stop, tol=TOL, **systems[name])
+        seconds, cell = time.perf_counter() - begun, cells[name][stop]
+        if turn >= len(turns) // (runs + 1):
+            cell["seconds"].append(seconds)
+        assert ranks.run is not None, "a run has a report"
+        cell |= {
+            "passes": ranks.run.passes,
+            "converged": ranks.converged,
+            "certified": ranks.error_bound,
+            "error": float(np.abs(ranks.to_numpy() - exact).sum()),
+        }
+        if ranks.run.sweeps:
+            cell["sweeps"] = ranks.run.sweeps
+    return cells
+
+
+def render(found: dict[str, Any]) -> Iterator[Table]:
+    """Make a table of each graph: seconds and passes to a certified error, and by the papers' rule."""
+    for name, graph in found["graphs"].items():
+        table = Table(
+            title=f"{name}: {graph['nodes']:,} nodes, {graph['edges']:,} edges", title_justify="left"
+        )
+        for column in (
+            "",
+            "certified 1e-10",
+            "passes",
+            "over the default",
+            "change < 1e-10",
+            "passes",
+            "L1 error",
+        ):
+            table.add_column(column, justify="right" if column else "left")
+        usual = median(graph["systems"][DEFAULT]["certified"]["seconds"])
+        for system, cell in graph["systems"].items():
+            both = [cell[stop] for stop in STOPS]
+            times = [median(each["seconds"]) for each in both]
+            table.add_row(
+                system, f"{times[0] * 1e3:.3g} ms", str(both[0]["passes"]), f"{times[0] / usual:.2f}x",
+                f"{times[1] * 1e3:.3g} ms", str(both[1]["passes"]), f"{both[1]['error']:.1e}",
+            )  # fmt: skip
+        yield table
+
+
+def main() -> None:
+    """Compare the systems on all graphs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--graphs", type=Path, default=os.environ.get("OOCPR_GRAPHS"), help="their folder")
+    parser.add_argument("--rmat", type=int, metavar="SCALE", help="R-MAT of 2^SCALE nodes in their place")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each that count")
+    parser.add_argument("--out", type=Path, required=True, help="where the JSON goes")
+    parser.add_argument("--html", type=Path, help="where the tables go as a page")
+    options = parser.parse_args()
+    if options.graphs is None and not options.rmat:
+        parser.error("--graphs FOLDER, or OOCPR_GRAPHS, says where the graphs are; or --rmat SCALE")
+    systems = SYSTEMS | (ON_DEVICES if options.device != "cpu" else {})
+    if options.device != "cpu":
+        systems = {name: {**how, "device": options.device} for name, how in systems.items()}
+    found: dict[str, Any] = {"provenance": provenance("papers.py"), "graphs": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, graph in stores(options, Path(folder)):
+            cells = compare(graph, systems, options.runs, name)
+            found["graphs"][name] = {"nodes": graph.nodes, "edges": graph.edges, "systems": cells}
+            options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    console = Console(record=options.html is not None)
+    for table in render(found):
+        console.print(table)
+    if options.html is not None:
+        console.save_html(str(options.html))
+
+
+if __name__ == "__main__":
+    main()
