@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -103,8 +104,8 @@ def render(found: dict[str, Any]) -> Iterator[Table]:
         table = Table(
             title=f"{name}: {graph['nodes']:,} nodes, {graph['edges']:,} edges", title_justify="left"
         )
+        table.add_column("", no_wrap=True)
         for column in (
-            "",
             "certified 1e-10",
             "passes",
             "over the default",
@@ -112,7 +113,7 @@ def render(found: dict[str, Any]) -> Iterator[Table]:
             "passes",
             "L1 error",
         ):
-            table.add_column(column, justify="right" if column else "left")
+            table.add_column(column, justify="right")
         usual = median(graph["systems"][DEFAULT]["certified"]["seconds"])
         for system, cell in graph["systems"].items():
             both = [cell[stop] for stop in STOPS]
@@ -147,7 +148,7 @@ def main() -> None:
             cells = compare(graph, systems, options.runs, name)
             found["graphs"][name] = {"nodes": graph.nodes, "edges": graph.edges, "systems": cells}
             options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    console = Console(record=options.html is not None)
+    console = Console(record=options.html is not None, width=None if sys.stdout.isatty() else 120)
     for table in render(found):
         console.print(table)
     if options.html is not None:

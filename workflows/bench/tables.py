@@ -517,7 +517,8 @@ included, in full passes.
 PAPERS = """
 Whole runs from an open graph to a certified L1 error of 1e-10 on processors: the default, textbook power
 iteration in float64, and power iteration that reads parts of numbers at first ([how](how-to/papers.md)).
-Factors are times over that of the default.
+Factors are times over that of the default, which goes on with the decoded graph that its first run has left
+in memory; the others decode it in each run.
 """
 PEERS = """
 Every program starts from its own graph in memory, oocpr from an open graph that has been ranked once; the
