@@ -154,7 +154,9 @@ class Numbering:
             words = [part.words for _, part in parts.values() if part.words is not None]
             seen = np.unique(np.concatenate([*words, words_of(sample.astype(np.int64))]))
             records = 2 * sum(part.edges for _, part in parts.values())
-            wanted = min(max(RANGES_PER_THREAD * threads, FINDING_BYTES * records // room), seen.size)
+            # Half of the room: ranges are as large as each other by a sample only.
+            needed = 2 * FINDING_BYTES * records // room
+            wanted = min(max(RANGES_PER_THREAD * threads, needed), seen.size)
             self._lows = seen[np.arange(wanted) * seen.size // wanted]
             self._lows[0] = 0
         edges = {number: part.edges for number, (_, part) in parts.items()}
