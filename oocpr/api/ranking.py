@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from oocpr.plan.plan import Plan
     from oocpr.progress import Listener
     from oocpr.result.verify import Verification
+    from oocpr.store.graph import GraphStore
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ def plan(
     kernel: str | None = None,
     io: str = "auto",
     reproducible: bool = False,
+    fpga: bool = False,
     progress: Listener = None,
 ) -> Plan:
     """Say what a run would need and take, before it starts; the time of a pass comes from a probe.
@@ -57,7 +59,10 @@ def plan(
     graph
         A `Graph`, or the path of a store.
     personalized
-        Whether a teleport vector would be given; the other parameters are those of `pagerank`.
+        Whether a teleport vector would be given.
+    fpga
+        Whether to add what a product takes on the FPGA of Shan et al. 2010, by a model of it, which reads the
+        sizes of all rows. The other parameters are those of `pagerank`.
 
     Returns
     -------
@@ -111,6 +116,8 @@ def plan(
     run, loading = plan_loaded(opened.store, settings, request, progress)
     # The probe's own memory is none of the run's.
     del names
+    if fpga:
+        run = run._replace(plan=replace(run.plan, fpga_seconds=_fpga_seconds(opened.store)))
     if not run.plan.fits:
         return run.plan
     return timed(run, request, progress).loaded(loading.seconds - loading.compiling)
@@ -553,6 +560,13 @@ def _rank(graph: Graph, methods: Iterable[str]) -> None:
     for method in methods:
         for reads in (None,) if method in ("auto", "power") else READS:
             pagerank(graph, method=method, reads=reads, tol=1e-4).top(3)
+
+
+def _fpga_seconds(store: GraphStore) -> float:
+    from oocpr.plan.fpga import Fpga
+    from oocpr.store.degrees import row_sizes
+
+    return Fpga().seconds(store.edges, *row_sizes(store))
 
 
 def _decoded_bytes(graph: Graph) -> int:

@@ -317,6 +317,7 @@ PLAN = [
     RUN_MEMORY,
     option("--stripes N", "Parts of the graph that advance side by side.", type=int),
     REPRODUCIBLE,
+    flag("--fpga", "Add what a product takes on the FPGA of Shan et al. 2010, by a model of it."),
     *DEVICE,
     json_option("the plan"),
 ]

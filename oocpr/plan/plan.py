@@ -94,6 +94,7 @@ class Plan:
     forecast: Forecast | None = None  # None if nothing was measured
     reproducible: bool = False  # whether the bits of the ranks depend on the graph and the settings alone
     better: Alternative | None = None  # what more memory allows; None if it changes no bit of the ranks
+    fpga_seconds: float | None = None  # of a product on the FPGA of `oocpr.plan.fpga`, if that was asked
 
     @property
     def device(self) -> DeviceTiers | None:
@@ -303,6 +304,7 @@ class Plan:
             "slices": self.partitions,
             "reproducible": self.reproducible,
             "better": None if self.better is None else asdict(self.better),
+            "fpga_seconds": self.fpga_seconds,
             "device_needed": max(
                 (sum(tiers.max_bytes for tiers in of) for of in self.on_each_device()), default=0
             ),
@@ -339,6 +341,7 @@ class Plan:
                 f"about {passes.typical}; {passes.fewest} to {passes.most}, by how slowly the graph mixes",
             ),
             *_times(self),
+            *_fpga(self),
             ("other memory", _other_memory(self)),
             ("fits", "yes" if self.fits else "no"),
         ]
@@ -460,6 +463,13 @@ def _other_memory(plan: Plan) -> str:
         return "passes and last bits depend on the memory of the devices, unless reproducible"
     enough = f"{-(-plan.need.total // 2**20)}MiB"
     return f"same passes and bits from {enough} on; with less, more passes, unless reproducible"
+
+
+def _fpga(plan: Plan) -> list[tuple[str, str]]:
+    if plan.fpga_seconds is None:
+        return []
+    taken = format_seconds(plan.fpga_seconds)
+    return [("FPGA of 2010", f"about {taken} a product, by a model of 8 elements at 125 MHz (Shan 2010)")]
 
 
 def _times(plan: Plan) -> list[tuple[str, str]]:

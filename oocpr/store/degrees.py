@@ -26,6 +26,23 @@ class DegreeClass(NamedTuple):
     out_edges: int
 
 
+class RowSizes(NamedTuple):
+    """Rows without edges, and the edges of the row that has most."""
+
+    empty: int
+    largest: int
+
+
+def row_sizes(store: GraphStore) -> RowSizes:
+    """Look at the sizes of all rows; DamagedError if what the store has of them is not what was written."""
+    empty = largest = 0
+    for low in range(0, store.nodes, _ROWS):
+        sizes = np.diff(store.indptr(low, min(store.nodes, low + _ROWS) + 1))
+        empty += int(np.count_nonzero(sizes == 0))
+        largest = max(largest, int(sizes.max()))
+    return RowSizes(empty, largest)
+
+
 def degree_distribution(store: GraphStore) -> list[DegreeClass]:
     """Count nodes and edges by degrees: none, one, two to three, four to seven, and so on.
 

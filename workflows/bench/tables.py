@@ -17,6 +17,30 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from captions import (
+    BUDGETS,
+    DASK,
+    DEVICE,
+    DISKS,
+    IMPORTS,
+    INTRODUCTION,
+    KERNELS,
+    PAPERS,
+    PASSES,
+    PEERS,
+    PLANS,
+    PRODUCT,
+    R28,
+    R30,
+    RATES,
+    SEVERAL,
+    START,
+    STREAM,
+    SWEEPS,
+    TWO,
+    WORKERS,
+)
+
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 PAGE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
@@ -502,96 +526,6 @@ def summary() -> str:
          f"power iteration, plain columns: {1e3 * plain['seconds']:.0f} ms, {plain['factor']:.1f}x"],
     ]  # fmt: skip
     return "\n".join(table(["", "oocpr", "beside it, and its factor"], rows)) + "\n"
-
-
-INTRODUCTION = """
-Made by [workflows/bench/tables.py](../workflows/bench/tables.py) from the
-[results](../workflows/bench/results); [workflows/bench](../workflows/bench/README.md) says how each was
-measured and how to repeat it. Times are medians, with the fastest and the slowest run in brackets if there
-were several. A factor is the other program's median over that of oocpr: below 1, oocpr loses.
-"""
-PASSES = """
-Damping 0.85, tiles as an import makes them by default; in brackets gathers of edges, tile-local sweeps
-included, in full passes.
-"""
-PAPERS = """
-Whole runs from an open graph to a certified L1 error of 1e-10 on processors: the default, textbook power
-iteration in float64, and power iteration that reads parts of numbers at first ([how](how-to/papers.md)).
-Factors are times over that of the default, which goes on with the decoded graph that its first run has left
-in memory; the others decode it in each run.
-"""
-PEERS = """
-Every program starts from its own graph in memory, oocpr from an open graph that has been ranked once; the
-second row starts from the store on disk. Peers are given the tolerance at which their true error first
-reaches 1e-10.
-"""
-SWEEPS = """
-A whole pass of method `residual` beside one iteration of the others. GAP's binary is ahead in single
-sweeps, but for the larger graph imported by out-degree, whose most gathered numbers then stay in the cache.
-"""
-DISKS = """
-R-MAT of 131 M edges, columns of 525 MB plain; factors to the first row. GridGraph reads through the page
-cache and drops dangling mass.
-"""
-RATES = """
-Medians of rounds in random order; "disk" is sequential reading of random bytes past the page cache.
-"""
-IMPORTS = """
-R-MAT of 134 M edges before duplicates are merged, files in the page cache. NetworKit builds its graph in
-memory.
-"""
-DASK = """
-"fixed": a graph whose computation is almost nothing. "share": R-MAT of 65 M edges beside bare processes.
-"""
-PLANS = """
-Runs in processes of their own on two cores. Passes of less than 7 ms are predicted too short, because what
-Python does between tiles is left out. Nothing known of a stored graph predicts how many passes mixing
-takes: 6 to 40.
-"""
-DEVICE = """
-Medians of ten runs, the fastest in brackets; all ten have the same bits. Parts are timed launched one by
-one, runs launch a pass as a CUDA graph: so gaps of small graphs are more than is said.
-"""
-START = """
-From a store whose files are in the page cache to a certified 1e-10; compiled before. The process imports
-CuPy and makes the context of the device before it calls `pagerank`. R-MAT of 1.06 G edges, by out-degree.
-"""
-KERNELS = """
-Groups of tiles decoded and multiplied by the product that `--kernel` names; in brackets, per pass, what is
-spent on decoding and laying out, once if layouts fit into memory, else in every pass. All ranks lie within
-their bound of 1e-10 after the same passes. Within 2 GiB, what rows of R-MAT have is in memory of the host, so
-that the link carries rows and tiles.
-"""
-PRODUCT = """
-Columns are plain with all products but those that say packed, which balanced takes where there is no
-room for plain ones. The limit gathers and adds one number per edge,
-without rows; it can be passed if hubs are kept in shared memory. On rows of equal length, as the web-like
-graph has, SELL-C-sigma on plain columns is faster than balanced.
-"""
-STREAM = """
-No tile stays on the device. If a pass takes longer than the link needs, tiles are swept again while they
-are there, which saves more passes than it costs.
-"""
-BUDGETS = """
-Imported by out-degree. The ranks of all columns but the second have the same bits.
-"""
-SEVERAL = """
-By out-degree; three runs each. Links of all devices at once: 110 GB/s (two), 171 GB/s (four).
-"""
-WORKERS = """
-Workers that are up, from the store, whose files are in the page cache, to the same bits. "all": all tiles on
-the devices; "1GiB": of each device, so that tiles and rows pass over its link.
-"""
-TWO = """
-Each run is a process of its own. Two devices of a process start no sooner than one. The larger graph ran
-before row arrays were read with fewer calls a thread.
-"""
-R28 = """
-As drawn.
-"""
-R30 = """
-1.07 G nodes, 48 GiB as stored.
-"""
 
 
 def main() -> int:
