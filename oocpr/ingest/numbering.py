@@ -28,7 +28,7 @@ from oocpr.ingest.read import prefetch, split_runs, write_words
 from oocpr.ingest.rows import sort_pairs
 from oocpr.ingest.spill.files import SpillDir, SpillFile
 from oocpr.ingest.spill.partition import KeyRun, record_bytes
-from oocpr.ingest.worker import Holder, row_spans, sent_pieces
+from oocpr.ingest.worker import Holder, part_name, row_spans, sent_pieces
 from oocpr.system import resident
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def sort_records(here: Worker, part: int, lows: NDArray[np.uint64]) -> NDArray[n
         found = here.kept.get(recorded_name(part))
         if found is None:
             found = here.kept[recorded_name(part)] = RecordedPart.of_runs(
-                here.kept[f"part {part}"].runs, folder
+                here.kept[part_name(part)].runs, folder
             )
         return SortedRecords(found, lows, folder)
 

@@ -46,7 +46,7 @@ from oocpr.ingest.spill.partition import (
     repartition,
 )
 from oocpr.ingest.tiles import Sorter, TileWriter
-from oocpr.ingest.worker import Holder, KeptArray, row_spans, sent_pieces
+from oocpr.ingest.worker import Holder, KeptArray, part_name, row_spans, sent_pieces
 from oocpr.sources.block import MAX_NODES, EdgeBlock
 from oocpr.store.integrity import check_degree_sum
 from oocpr.store.writer import GraphWriter, WrittenTile, write_tile
@@ -196,7 +196,7 @@ def number_part(
 
 
 def _part(number: int, *, relabelled: bool = False) -> str:
-    return f"{'ordered ' * relabelled}part {number}"
+    return f"{'ordered ' * relabelled}{part_name(number)}"
 
 
 def _range(number: int) -> str:

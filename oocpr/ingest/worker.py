@@ -52,6 +52,11 @@ class KeptArray:
         return self.array[first:stop]
 
 
+def part_name(number: int) -> str:
+    """Name under which a worker keeps the edges of a part, in runs."""
+    return f"part {number}"
+
+
 def sent_pieces(start: int, stop: int) -> Iterator[tuple[int, int]]:
     """Divide edges, or records, `start` to `stop` - 1 into pieces that are sent one at a time."""
     return ((at, min(stop, at + _SENT)) for at in range(start, stop, _SENT))
