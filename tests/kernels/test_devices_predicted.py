@@ -150,9 +150,10 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
         device = PacedDevice(shim_folder, byte=link / int(tiles.layout.room.sum()))
         paces = {"edge": 0.1 / store.edges, "row": 0.1 / store.nodes, "pushed": 0.1 / store.nodes}
         paces["far"] = rows_in_host
-        rates = measure_rates(tiles, plan, chosen, backend=PacedBackend(device, **paces))
+        # Whatever else the machine does lengthens the first pass, of which a probe has one, and a run.
+        probes = [measure_rates(tiles, plan, chosen, backend=PacedBackend(device, **paces)) for _ in range(2)]
+        rates = max(probes, key=lambda rates: rates.first)
         timing = plan.timed(rates).forecast
-        # Whatever else the machine does lengthens the first pass, of which there is one.
         runs = [rank_graph(tiles, plan, chosen, backend=PacedBackend(device, **paces)) for _ in range(2)]
     assert timing is not None
     took = median(record.seconds for run in runs for record in run.history[1:])
