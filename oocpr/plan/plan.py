@@ -255,7 +255,9 @@ class Plan:
         if not self.fits:
             # Rounded up: who gives this much must not be refused again.
             enough = f"{-(-self.need.total // 2**20)}MiB"
-            narrower = "" if self.reads == "bits8" else ", or use reads bits8"
+            narrower = ", or use reads bits8" if self.reads != "bits8" else ""
+            if self.method in SEGMENTED_METHODS:
+                narrower = ", or use method mixed"
             if self.reproducible:
                 narrower += ", or leave reproducible out: a plan by memory may fit"
             raise DoesNotFitError(

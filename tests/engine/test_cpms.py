@@ -27,7 +27,7 @@ from oocpr.engine.cpms.segments import (
 )
 from oocpr.engine.planning import asked_settings
 from oocpr.engine.run import rank_graph
-from oocpr.errors import UsageError
+from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.memory import SHARED
 
 from .digraphs import Digraph, digraphs, exact_ranks, random_digraph
@@ -173,6 +173,16 @@ def test_neither_threads_nor_memory_change_a_bit(method):
     assert none.sweeps == whole.sweeps == reference.sweeps
     # Sums over all nodes are added in another order.
     np.testing.assert_allclose(reference.ranks, whole.ranks, rtol=1e-11)
+
+
+def test_a_run_that_does_not_fit_is_refused_with_a_way_out():
+    with Stored(GRAPH, 700) as store:
+        plan = planned_run(store, asked_settings("cpms2", None), memory="1MiB").plan
+    with pytest.raises(DoesNotFitError) as caught:
+        plan.validate()
+    enough = -(-plan.need.total // 2**20)
+    assert caught.value.remedy == f"Give {enough}MiB or more, or use method mixed."
+    assert replace(plan, memory=enough << 20).fits
 
 
 @pytest.mark.parametrize("cached", [0, 1])
