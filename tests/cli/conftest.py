@@ -36,6 +36,9 @@ def oocpr_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         out, err = capfd.readouterr()
         # Said only where nothing was compiled before, on a slow machine.
         told = [line for line in err.splitlines(True) if not line.startswith("compiling, once on a machine")]
+        if code:
+            # For the report of a test that did not expect it.
+            sys.stdout.write(f"exit code {code}: {err}")
         return Outcome(code, out, "".join(told))
 
     return run
