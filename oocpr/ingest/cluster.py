@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from oocpr.errors import DoesNotFitError
+from oocpr.errors import DoesNotFitError, LostError
 from oocpr.ingest import budget
 from oocpr.ingest.nodes.dictionary import too_many_nodes, words_of
 from oocpr.ingest.nodes.hashing import draw_points
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.numbering import NameCount
+    from oocpr.ingest.numbering import NameCount, SortedPart
     from oocpr.ingest.worker import Holder
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
@@ -121,7 +121,8 @@ class Numbering:
         self.found: NodeHoldings | None = None
         self._lows = np.zeros(1, np.uint64)
         self._assigned: dict[int, Holder] = {}
-        self._sorted: dict[int, tuple[Holder, NDArray[np.int64]]] = {}
+        self._sorted: dict[int, tuple[Holder, SortedPart]] = {}
+        self._checksums: dict[int, int] = {}
         self._nodes: dict[int, tuple[Holder, int]] = {}
         self._names: dict[int, tuple[Holder, NameCount]] = {}
         self._named: dict[int, tuple[Holder, None]] = {}
@@ -167,6 +168,7 @@ class Numbering:
         }
         if not self._carry_out(self._sorted, calls, "looking up", edges, "edges"):
             return False
+        self._check_records()
         if not self._find_nodes(named=named):
             return False
         counted = [count for _, (_, count) in sorted(self._nodes.items())]
@@ -192,13 +194,25 @@ class Numbering:
         self.found = NodeHoldings(nodes, () if named else tuple(held), names)
         return True
 
+    def _check_records(self) -> None:
+        """Raise LostError for a part whose records are not those that it had before its worker was lost.
+
+        What others know of these says only where they were; and which they are depends on the memory there.
+        """
+        for number, (_, part) in self._sorted.items():
+            if self._checksums.setdefault(number, part.checksum) != part.checksum:
+                raise LostError(
+                    "a worker was lost, and what it had read came otherwise when it was read again.",
+                    "Start the import again.",
+                )
+
     def _counts(self) -> NDArray[np.int64]:
         """Records of each range, by parts."""
-        return np.array([counts for _, (_, counts) in sorted(self._sorted.items())])
+        return np.array([part.counts for _, (_, part) in sorted(self._sorted.items())])
 
     def _ranges_of(self, part: int, befores: Sequence[int]) -> list[Held]:
         """Where the records of a part are."""
-        _, counts = self._sorted[part]
+        counts = self._sorted[part][1].counts
         return [
             Held(self._nodes[number][0], number, count, befores[number])
             for number, count in enumerate(counts.tolist())
@@ -208,9 +222,9 @@ class Numbering:
     def _parts_of(self, number: int, befores: Mapping[int, int]) -> list[Held]:
         """Which parts have records of a range."""
         return [
-            Held(holder, part, int(counts[number]), befores.get(part, 0))
-            for part, (holder, counts) in sorted(self._sorted.items())
-            if counts[number]
+            Held(holder, part, int(found.counts[number]), befores.get(part, 0))
+            for part, (holder, found) in sorted(self._sorted.items())
+            if found.counts[number]
         ]
 
     def _find_nodes(self, *, named: bool) -> bool:
@@ -234,7 +248,7 @@ class Numbering:
             for number, (holder, _) in self._sorted.items()
             if number not in self._names
         }
-        sizes = {number: int(counts.sum()) for number, (_, counts) in self._sorted.items()}
+        sizes = {number: int(part.counts.sum()) for number, (_, part) in self._sorted.items()}
         if not self._carry_out(self._names, calls, "numbering", sizes, "names"):
             return False
         numbers = sorted(self._names)

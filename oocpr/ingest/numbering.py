@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +108,7 @@ class SortedRecords:
     def __init__(self, part: RecordedPart, lows: NDArray[np.uint64], folder: SpillDir) -> None:
         self._file, self._named = folder.file(), part.records.named
         self._pieces: list[tuple[int, int, NDArray[np.int64]]] = []  # place in the file, records, cuts
+        self.checksum = 0
         # Ids that were read before the first that 32 bits do not hold are keys still.
         part.segments = list(recorded(part.file, part.record_bytes, part.segments, part.records))
         records = part.records
@@ -118,6 +120,7 @@ class SortedRecords:
             order, at = places.astype(np.int64), self._file.size
             cuts = np.append(np.searchsorted(words, lows), count)
             self._pieces.append((at, count, cuts))
+            self.checksum = crc32(order.data, crc32(words.data, self.checksum))
             self._file.write(at, words)
             self._file.write(at + WORD_BYTES * count, (order + first).astype(np.uint32))
             if records.checks is not None:
@@ -162,8 +165,15 @@ def _sorted(part: int) -> str:
     return f"sorted records {part}"
 
 
-def sort_records(here: Worker, part: int, lows: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Sort the records of a part; returns how many are in each of the ranges, which begin with `lows`."""
+class SortedPart(NamedTuple):
+    """How many records of a part are in each range, and a checksum of all in their order."""
+
+    counts: NDArray[np.int64]
+    checksum: int
+
+
+def sort_records(here: Worker, part: int, lows: NDArray[np.uint64]) -> SortedPart:
+    """Sort the records of a part into ranges, which begin with `lows`."""
 
     def make() -> SortedRecords:
         folder = SpillDir(here.folder)
@@ -174,7 +184,8 @@ def sort_records(here: Worker, part: int, lows: NDArray[np.uint64]) -> NDArray[n
             )
         return SortedRecords(found, lows, folder)
 
-    return here.shared(_sorted(part), make).counts
+    made = here.shared(_sorted(part), make)
+    return SortedPart(made.counts, made.checksum)
 
 
 class NodeRange:

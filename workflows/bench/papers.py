@@ -22,6 +22,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import passes
 from machine import provenance
 from rich.console import Console
 from rich.progress import track
@@ -33,12 +34,7 @@ from oocpr.sources.rmat import Rmat
 TOL, EXACT = 1e-10, 1e-12
 STOPS = ("certified", "residual")
 
-GRAPHS = {
-    "cnr-2000 (web crawl)": "cnr-2000.mtx.xz",
-    "linux61-calls": "linux61-calls.txt.xz",
-    "soc-Slashdot0902": "soc-Slashdot0902.mtx.gz",
-    "cit-HepTh": "cit-HepTh.mtx.gz",
-    "debian-bookworm-deps": "debian-bookworm-deps.txt.gz",
+GRAPHS = passes.GRAPHS | {
     "p2p-Gnutella31": "p2p-Gnutella31.e.gz",
     "openjdk17-javadoc": "openjdk17-javadoc.txt.gz",
     "wiki-Vote": "wiki-Vote.txt.gz",
