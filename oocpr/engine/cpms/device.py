@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.tiles.source import RankedStore
 
-_PIECE = 1 << 20
-"""Rows that are sent at a time."""
-
 
 class DeviceSweeps:
     """See `oocpr.engine.cpms.run.Sweeps`; at most `limit` bytes of the device are taken, if it is given."""
