@@ -21,6 +21,8 @@ using Segment = SegmentOf<SEGMENTS>::Type;
 constexpr int BITS = 64 / SEGMENTS;
 constexpr u64 NUMBERS = 128 / sizeof(Segment);  // numbers that share blocks
 constexpr int TEAM = 32;
+constexpr u32 SLICE = 32;  // rows whose edges stand side by side, in ELL
+constexpr u32 NOTHING = ~0u;
 constexpr int THREADS = 256;
 
 __device__ __forceinline__ u64 place(u64 number, int segment) {
@@ -70,6 +72,21 @@ struct SumRow {
   double sum;
   template <int KEPT> __device__ __forceinline__ void run() {
     for (u64 e = begin; e < end; ++e) sum += read_segments<KEPT>(weights, e) * read_segments<KEPT>(given, columns[e]);
+  }
+};
+
+// The edges of a row in ELL: one in each SLICE places, until there is none.
+struct SumSlice {
+  const u32* columns;
+  const Segment *weights, *given;
+  u64 begin, end;
+  double sum;
+  template <int KEPT> __device__ __forceinline__ void run() {
+    for (u64 e = begin; e < end; e += SLICE) {
+      const u32 column = columns[e];
+      if (column == NOTHING) break;
+      sum += read_segments<KEPT>(weights, e) * read_segments<KEPT>(given, column);
+    }
   }
 };
 
@@ -124,9 +141,18 @@ extern "C" __global__ void to_numbers(double* numbers, u64 count) {
 // All segments of numbers that are chosen, to neighbouring ones: the matrix value of each edge.
 extern "C" __global__ void copy_numbers(const Segment* segments, const u32* chosen, u64 count, Segment* out) {
   const u64 k = thread_number();
-  if (k >= count) return;
+  if (k >= count || chosen[k] == NOTHING) return;
 #pragma unroll
   for (int s = 0; s < SEGMENTS; ++s) out[place(k, s)] = read_shared(segments + place(chosen[k], s));
+}
+
+// Columns of rows to ELL: those of SLICE rows side by side, from the first of a slice on. The rest is NOTHING before.
+extern "C" __global__ void lay_out_slices(const u32* offsets, const u32* columns, u32 rows, const u64* slices,
+                                          u32* out) {
+  const u64 row = thread_number();
+  if (row >= rows) return;
+  u64 at = slices[row / SLICE] + row % SLICE;
+  for (u32 e = offsets[row]; e < offsets[row + 1]; ++e, at += SLICE) out[at] = columns[e];
 }
 
 // One sweep of power iteration: sum * damping + constant. Weights and vector are read with `kept` segments, the new
@@ -137,6 +163,17 @@ extern "C" __global__ void sweep(const u32* offsets, const u32* columns, const S
   if (row >= rows) return;
   SumRow sum = {columns, weights, given, offsets[row], offsets[row + 1], 0.0};
   choose<SumRow&>(kept, sum);
+  write_segments(damping * sum.sum + constant, row, written, out);
+}
+
+// The same in ELL.
+extern "C" __global__ void sweep_slices(const u64* slices, const u32* columns, const Segment* weights,
+                                        const Segment* given, u32 rows, int kept, double damping, double constant,
+                                        int written, Segment* out) {
+  const u64 row = thread_number();
+  if (row >= rows) return;
+  SumSlice sum = {columns, weights, given, slices[row / SLICE] + row % SLICE, slices[row / SLICE + 1], 0.0};
+  choose<SumSlice&>(kept, sum);
   write_segments(damping * sum.sum + constant, row, written, out);
 }
 

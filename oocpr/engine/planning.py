@@ -160,7 +160,9 @@ def timed(run: PlannedRun, request: RunRequest, progress: Progress) -> Plan:
         timing, passes = measure_whole(store, settings, request.threads, progress)
         return replace(plan, expected=Passes(passes, passes, passes), forecast=timing)
     if plan.method in SEGMENTED_METHODS:
-        found = measure_segmented(store, plan, settings, request.device, request.threads, progress)
+        found = measure_segmented(
+            store, plan, settings, request.device, request.threads, progress, kernel=request.kernel
+        )
         return replace(plan, forecast=found)
     # Of larger graphs in memory, one sweep is measured.
     settings = replace(settings, method="residual") if plan.method == "components" else settings
@@ -193,6 +195,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
     Raises UsageError for what the graph, the method, the device, its kernel and the file system do not go
     with.
     """
+    from oocpr.engine.cpms.run import check_segmented_kernel
     from oocpr.engine.cuda.device import named_devices
     from oocpr.engine.stripe import check_weighted
 
@@ -226,6 +229,8 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
         settings = replace(settings, method=method, reads=DEFAULT_READS.get(method, settings.reads))
         wanted = replace(wanted, method=settings.method, reads=settings.reads)
     tiled: RankedStore = store
+    if settings.method in SEGMENTED_METHODS:
+        check_segmented_kernel(settings.method, request.kernel)
     if devices and settings.method in SEGMENTED_METHODS:
         wanted = replace(wanted, device_memory=_device_memory(devices, request))
         plan = segmented_device_plan(stats, wanted)

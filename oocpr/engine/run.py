@@ -121,7 +121,7 @@ def rank_graph(
 
         assert isinstance(backend, str), "segmented methods take the name of a device"
         with release_frames():
-            return rank_segmented(store, plan, settings, backend, threads, progress)
+            return rank_segmented(store, plan, settings, backend, threads, progress, kernel=kernel)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     scale = weight_scale_of(store, settings.reads)
     layout = store.layout if isinstance(store, GroupedStore) else None

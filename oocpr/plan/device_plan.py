@@ -235,8 +235,9 @@ def segmented_device_plan(stats: GraphStats, request: PlanRequest) -> Plan:
     """Plan a run of a segmented method on a device, which takes the whole graph.
 
     Of each row the device has two vectors (8 each), where its edges begin (4), one of the nodes without
-    out-edges (4), and once a matrix value (8); of each edge the column (4) and a matrix value (8). The host
-    has ranks, out-degrees and lengths of rows, and a tile as it is decoded.
+    out-edges (4), and once a matrix value (8); of each edge the column (4) and a matrix value (8). With
+    kernel ``ell`` it has columns once more, and rows are taken to be of equal length. The host has ranks,
+    out-degrees and lengths of rows, and a tile as it is decoded.
     """
     (memory,) = request.device_memory
     nodes, edges = stats.nodes, stats.edges
@@ -246,7 +247,7 @@ def segmented_device_plan(stats: GraphStats, request: PlanRequest) -> Plan:
             "Use device cpu, or method mixed.",
         )
     need = DeviceNeed(vectors=nodes * 32, history=0, reads=0, scratch=nodes * 8, ring=0)
-    resident = edges * 12
+    resident = edges * (16 if request.kernel == "ell" else 12)
     host = Need(
         request.base, nodes * 28, 0, reads=0, scratch=segmented_tile_bytes(stats), ring=stats.max_tile_bytes
     )

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import oocpr
 from oocpr.cli import main
 from oocpr.engine.cpms.precision import PrecisionSchedule, cut_by
+from oocpr.engine.cpms.run import check_segmented_kernel
 from oocpr.engine.cpms.segments import (
     KINDS,
     allocate_segments,
@@ -259,3 +260,11 @@ def test_weighted_graphs_are_refused(tmp_path):
     graph = oocpr.import_graph(edges, tmp_path / "g.zarr", weight=3)
     with pytest.raises(UsageError, match="method cpms4 does not take"):
         oocpr.pagerank(graph, method="cpms4")
+
+
+def test_kernels_of_the_method():
+    for kernel in (None, "csr-scalar", "ell"):
+        check_segmented_kernel("cpms2", kernel)
+    with pytest.raises(UsageError, match="method cpms2 does not run with kernel 'binned'") as refused:
+        check_segmented_kernel("cpms2", "binned")
+    assert refused.value.remedy == "Use kernel csr-scalar or ell, or leave it out."

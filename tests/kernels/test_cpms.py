@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from oocpr.engine.cpms import run as cpms
 from oocpr.engine.cpms.device import DeviceSweeps
 from oocpr.engine.cpms.reference import ReferenceSweeps
+from oocpr.engine.cpms.run import SEGMENTED_KERNELS
 from oocpr.engine.cpms.segments import KINDS, segments_size, to_plain, write_numbers
 from oocpr.engine.cuda.device import download, grid
 from oocpr.engine.planning import asked_settings
@@ -66,15 +67,17 @@ def test_segments_are_those_of_processors(device: Device, segments: int, count: 
 
 
 @pytest.mark.parametrize("segments", [2, 4])
-@given(graph=digraphs(most_nodes=60, most_links=200), read=st.integers(1, 4))
+@given(graph=digraphs(most_nodes=60, most_links=200), read=st.integers(1, 4), slices=st.booleans())
 @fewer(4)
-def test_steps_are_those_of_the_reference(device: Device, segments: int, graph: Digraph, read: int) -> None:
+def test_steps_are_those_of_the_reference(
+    device: Device, segments: int, graph: Digraph, read: int, slices: bool
+) -> None:
     assume(len(graph.src) > 0)
     read = min(read, segments)
     written = min(read + 1, segments)
     with (
         Stored(graph, 7) as store,
-        closing(DeviceSweeps(store, device, segments)) as there,
+        closing(DeviceSweeps(store, device, segments, slices=slices)) as there,
         closing(ReferenceSweeps(store, segments)) as here,
     ):
         for each in range(3):
@@ -98,13 +101,16 @@ def test_steps_are_those_of_the_reference(device: Device, segments: int, graph: 
                 sweeps.advance()
 
 
+@pytest.mark.parametrize("kernel", SEGMENTED_KERNELS)
 @pytest.mark.parametrize("method", ["cpms2", "cpms4"])
-def test_a_run_is_that_of_the_reference(device: Device, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+def test_a_run_is_that_of_the_reference(
+    device: Device, monkeypatch: pytest.MonkeyPatch, method: str, kernel: str
+) -> None:
     monkeypatch.setattr(cpms, "open_device", lambda _: device)
     settings = asked_settings(method, None)
     with Stored(GRAPH, 700) as store:
         plan = planned_run(store, settings).plan
-        found = rank_graph(store, plan, settings, backend="cuda")
+        found = rank_graph(store, plan, settings, backend="cuda", kernel=kernel)
         expected = rank_graph(store, plan, settings, backend="reference")
     assert found.sweeps == expected.sweeps
     assert found.converged
@@ -112,6 +118,26 @@ def test_a_run_is_that_of_the_reference(device: Device, monkeypatch: pytest.Monk
     assert np.abs(found.ranks - exact_ranks(GRAPH, 0.85)).sum() <= found.error_bound
     assert found.history[0].bytes_read > 0
     assert not any(record.bytes_read for record in found.history[1:])
+
+
+@pytest.mark.parametrize("segments", [2, 4])
+@given(graph=digraphs(most_nodes=90, most_links=300))
+@fewer(4)
+def test_rows_side_by_side_have_the_bits_of_rows_one_after_the_other(
+    device: Device, segments: int, graph: Digraph
+) -> None:
+    with (
+        Stored(graph, 11) as store,
+        closing(DeviceSweeps(store, device, segments)) as one,
+        closing(DeviceSweeps(store, device, segments, slices=True)) as other,
+    ):
+        for read in range(1, segments + 1):
+            found = []
+            for sweeps in (one, other):
+                sweeps.sweep(read, segments, 0.85, 0.01)
+                sweeps.advance()
+                found.append(sweeps.ranks(segments))
+            assert np.array_equal(*found)
 
 
 @pytest.mark.long

@@ -97,3 +97,25 @@ def test_the_pool_is_that_of_cupy(seed: int) -> None:
             assert both[0].do(kind, size) == both[1].do(kind, size)
             assert (ours.used, ours.total) == (theirs.used_bytes(), theirs.total_bytes())
         both[0].arrays.clear()
+
+
+@pytest.mark.device
+def test_there_is_memory_past_a_full_pool() -> None:
+    import cupy
+
+    from oocpr.engine.cuda.device import open_device
+
+    gc.collect()
+    device = open_device("cuda")
+    before = device.limit(2**20)
+    try:
+        full = cupy.empty(2**20, np.uint8)
+        with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
+            cupy.empty(2**20, np.uint8)
+        with device.past_pool():
+            more = cupy.zeros(2**20, np.uint8)
+        assert not more.any()
+        assert device.allocated_bytes == full.nbytes
+        del full, more
+    finally:
+        device.limit(before)

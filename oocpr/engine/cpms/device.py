@@ -1,4 +1,4 @@
-"""The sweeps on a CUDA device that has the whole graph: rows of the matrix one after the other (CSR)."""
+"""Sweeps on a CUDA device that has the whole graph: its rows one after the other (CSR), or abreast (ELL)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,26 @@ if TYPE_CHECKING:
     from oocpr.engine.tiles.source import RankedStore
 
 
-class DeviceSweeps:
-    """See `oocpr.engine.cpms.run.Sweeps`; at most `limit` bytes of the device are taken, if it is given."""
+SLICE = 32
+"""Rows that stand side by side in ELL, all with room for the edges of the longest."""
 
-    def __init__(self, store: RankedStore, device: Device, segments: int, limit: int | None = None) -> None:
-        self._store, self._device, self._segments = store, device, segments
+
+class DeviceSweeps:
+    """See `oocpr.engine.cpms.run.Sweeps`; at most `limit` bytes of the device are taken, if it is given.
+
+    `slices`: whether the matrix is in ELL, in slices of SLICE rows.
+    """
+
+    def __init__(
+        self,
+        store: RankedStore,
+        device: Device,
+        segments: int,
+        limit: int | None = None,
+        *,
+        slices: bool = False,
+    ) -> None:
+        self._store, self._device, self._segments, self._slices = store, device, segments, slices
         self._limited, self._limit_before = limit is not None, device.limit(limit)
         device.reset_allocated()
         try:
@@ -42,15 +57,24 @@ class DeviceSweeps:
         self._write(self._old, np.full(nodes, 1 / nodes))
         self._write(weights, 1 / np.maximum(degree, 1))
         del degree
-        self._columns, self._offsets = (
-            xp.empty(max(1, store.edges), np.uint32),
-            xp.empty(nodes + 1, np.uint32),
-        )
-        self._read_columns()
-        self._values = self._room(store.edges)
-        self._launch(
-            "copy_numbers", store.edges, weights, self._columns, np.uint64(store.edges), self._values
-        )
+        self._columns = xp.empty(max(1, store.edges), np.uint32)
+        offsets = self._read_columns()
+        self._begins = xp.asarray(offsets.astype(np.uint32))
+        places = store.edges
+        if self._slices:
+            places = self._lay_out_slices(offsets)
+        self._values = self._room(places)
+        self._launch("copy_numbers", places, weights, self._columns, np.uint64(places), self._values)
+
+    def _lay_out_slices(self, offsets: NDArray[np.int64]) -> int:
+        """Put rows of SLICE side by side; returns places, of which those behind short rows stay empty."""
+        nodes, xp = self._store.nodes, self._device.xp
+        longest = np.maximum.reduceat(np.diff(offsets), np.arange(0, nodes, SLICE)) if nodes else offsets[1:]
+        slices = np.append(0, np.cumsum(SLICE * longest))
+        begins, columns = xp.asarray(slices.astype(np.uint64)), xp.full(int(slices[-1]), 2**32 - 1, np.uint32)
+        self._launch("lay_out_slices", nodes, self._begins, self._columns, np.uint32(nodes), begins, columns)
+        self._begins, self._columns = begins, columns
+        return int(slices[-1])
 
     def _room(self, count: int) -> Any:
         return self._device.xp.zeros(segments_size(self._segments, count), KINDS[self._segments])
@@ -61,8 +85,8 @@ class DeviceSweeps:
             "write_numbers", values.size, sent, np.uint64(values.size), np.int32(self._segments), array
         )
 
-    def _read_columns(self) -> None:
-        """Read and decode all tiles, and check their columns."""
+    def _read_columns(self) -> NDArray[np.int64]:
+        """Read and decode all tiles, and check their columns; returns where rows begin."""
         store, at = self._store, 0
         lengths = np.zeros(store.nodes + 1, np.int64)
         buffer = np.empty(store.encoded.max_bytes, np.uint8)
@@ -75,10 +99,10 @@ class DeviceSweeps:
             lengths[first : first + of_rows.size] += of_rows
             self._device.copy_from(self._columns[at : at + columns.size], columns)
             at, self._bytes_read = at + columns.size, self._bytes_read + size
-        offsets = np.append(0, np.cumsum(lengths[:-1]))
+        offsets: NDArray[np.int64] = np.append(0, np.cumsum(lengths[:-1]))
         if at != store.edges or offsets[-1] != at:
             raise DamagedError(f"{store.path}: tiles have {at} edges, not {store.edges}.")
-        self._device.copy_from(self._offsets, offsets.astype(np.uint32))
+        return offsets
 
     def _launch(self, name: str, threads: int, *arguments: Any) -> None:
         if threads:
@@ -103,8 +127,8 @@ class DeviceSweeps:
         nodes = self._store.nodes
         with self._device:
             self._launch(
-                "sweep", nodes,
-                self._offsets, self._columns, self._values, self._old, np.uint32(nodes), np.int32(read),
+                "sweep_slices" if self._slices else "sweep", nodes,
+                self._begins, self._columns, self._values, self._old, np.uint32(nodes), np.int32(read),
                 np.float64(damping), np.float64(constant), np.int32(written), self._new,
             )  # fmt: skip
         traffic, self._bytes_read = PassTraffic(self._bytes_read, 0.0), 0
@@ -166,7 +190,7 @@ class DeviceSweeps:
 
     def close(self) -> None:
         """See Sweeps."""
-        for name in ("_columns", "_offsets", "_values", "_old", "_new", "_dangling", "_partials"):
+        for name in ("_columns", "_begins", "_values", "_old", "_new", "_dangling", "_partials"):
             vars(self).pop(name, None)
         if self._limited:
             self._limited = False

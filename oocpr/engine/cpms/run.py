@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from oocpr.progress import Progress
 
 
+ELL = "ell"
+
+SEGMENTED_KERNELS = ("csr-scalar", ELL)
+"""Kernels of segmented methods, a thread a row; the first is the default."""
+
+
 class Sweeps(Protocol):
     """Two vectors and a matrix in segments, and what is done to them: the steps of the paper's algorithm.
 
@@ -77,8 +83,12 @@ def rank_segmented(
     device: str,
     threads: int | None,
     progress: Progress,
+    *,
+    kernel: str | None = None,
 ) -> Solution:
     """Rank a graph by method ``cpms2`` or ``cpms4``, with `threads`, None for one per core.
+
+    `kernel`: how a device has the matrix, ``"csr-scalar"`` or ``"ell"``; None for the first.
 
     With stop ``"residual"`` it stops when the change of a sweep is below the tolerance, as the paper has it;
     else when the certified bound is.
@@ -86,7 +96,7 @@ def rank_segmented(
     begun = time.perf_counter()
     segments = SEGMENTED_METHODS[settings.method]
     schedule, history = PrecisionSchedule(segments), list[PassRecord]()
-    with closing(_sweeps(store, plan, segments, device, threads)) as sweeps:
+    with closing(_sweeps(store, plan, segments, device, threads, kernel)) as sweeps:
         passed, over = begun, False
         while len(history) < settings.pass_limit and not over:
             change, bound, traffic = _sweep(sweeps, schedule, settings.damping, store.nodes)
@@ -140,7 +150,18 @@ def _sweep(
     return change, bound, traffic
 
 
-def _sweeps(store: RankedStore, plan: Plan, segments: int, device: str, threads: int | None) -> Sweeps:
+def check_segmented_kernel(method: str, kernel: str | None) -> None:
+    """Raise UsageError for a kernel that segmented methods do not have."""
+    if kernel not in (None, *SEGMENTED_KERNELS):
+        raise UsageError(
+            f"method {method} does not run with kernel {kernel!r}.",
+            f"Use kernel {' or '.join(SEGMENTED_KERNELS)}, or leave it out.",
+        )
+
+
+def _sweeps(
+    store: RankedStore, plan: Plan, segments: int, device: str, threads: int | None, kernel: str | None
+) -> Sweeps:
     if device == "cpu":
         from oocpr.engine.cpms.host import HostSweeps
 
@@ -153,4 +174,5 @@ def _sweeps(store: RankedStore, plan: Plan, segments: int, device: str, threads:
         raise UsageError(f"methods cpms2 and cpms4 do not run on {device}.", "Use device cpu or cuda.")
     from oocpr.engine.cpms.device import DeviceSweeps
 
-    return DeviceSweeps(store, open_device(device), segments, plan.devices[0].limit if plan.devices else None)
+    limit = plan.devices[0].limit if plan.devices else None
+    return DeviceSweeps(store, open_device(device), segments, limit, slices=kernel == ELL)

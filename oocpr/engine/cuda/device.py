@@ -177,6 +177,11 @@ class Device:
                 pool.set_limit(size=nbytes)
         return before
 
+    def past_pool(self) -> contextlib.AbstractContextManager[None]:
+        """Let this thread take memory straight from the driver; its limit does not count it."""
+        past: contextlib.AbstractContextManager[None] = self.xp.cuda.using_allocator(None)
+        return past
+
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory of the host that the device reads by itself."""
         # Past CuPy's pool, which rounds up to powers of two.

@@ -223,13 +223,15 @@ def measure_segmented(
     device: str,
     threads: int | None,
     progress: Progress = silent,
+    *,
+    kernel: str | None = None,
 ) -> Forecast:
     """Time the first passes of a segmented method; later ones read more of each number."""
     from oocpr.engine.cpms.run import rank_segmented
 
     some = replace(settings, max_passes=MEASURED_PASSES)
     with watched(silent) as compilation:
-        run = rank_segmented(store, plan, some, device, threads, progress)
+        run = rank_segmented(store, plan, some, device, threads, progress, kernel=kernel)
     taken = [record.seconds for record in run.history]
     first = max(0.0, taken[0] - compilation.seconds)
     return Forecast(first=first, each=taken[-1], ends=run.seconds - sum(taken))

@@ -12,6 +12,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -273,6 +274,10 @@ class HostDevice:
         before = self.limited
         self.limited = before if nbytes is None else nbytes
         return before
+
+    def past_pool(self) -> AbstractContextManager[None]:
+        """See Device; the host has no pool."""
+        return nullcontext()
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """See Device."""
