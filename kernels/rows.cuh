@@ -3,6 +3,7 @@
 // Parameters:
 //   READS, PAIRED  as in gather.cuh
 //   WEIGHTED       0: out-degrees; 1: the weight that leaves each row, -1 where none does
+//   DIVIDED        1: what rows push is divided when it is stored; 0: by whoever gathers it
 #pragma once
 #include "gather.cuh"
 
@@ -11,13 +12,17 @@
 #define WEIGHTED 0
 #endif
 
+#ifndef DIVIDED
+#define DIVIDED 1
+#endif
+
 #if WEIGHTED
 using Links = double;
-__device__ __forceinline__ double divisor_of(Links links) { return fabs(links); }
+__device__ __forceinline__ double divisor_of(Links links) { return DIVIDED ? fabs(links) : 1.0; }
 __device__ __forceinline__ bool dangles(Links links) { return links < 0; }
 #else
 using Links = u32;
-__device__ __forceinline__ double divisor_of(Links links) { return double(links > 0 ? links : 1); }
+__device__ __forceinline__ double divisor_of(Links links) { return DIVIDED && links > 0 ? double(links) : 1.0; }
 __device__ __forceinline__ bool dangles(Links links) { return links == 0; }
 #endif
 

@@ -8,7 +8,7 @@
 //   READS, PAIRED  as in gather.cuh; PAIRED where later tiles read proposals
 //   PROPOSES       1: rows propose; 0: the residual is the proposal
 //   SLOTS          passes that are remembered; a slot is a vector of `rows` numbers of 16 bits
-//   WEIGHTED       as in rows.cuh, for `degree`
+//   WEIGHTED, DIVIDED  as in rows.cuh, for `degree`
 #include "group.cuh"
 #include "rows.cuh"
 

@@ -231,6 +231,8 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
     tiled: RankedStore = store
     if settings.method in SEGMENTED_METHODS:
         check_segmented_kernel(settings.method, request.kernel)
+    else:
+        _check_kernel(settings, wanted.kernel)
     if devices and settings.method in SEGMENTED_METHODS:
         wanted = replace(wanted, device_memory=_device_memory(devices, request))
         plan = segmented_device_plan(stats, wanted)
@@ -250,6 +252,19 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
             plan = make_plan(stats, replace(wanted, memory=more))
         plan = replace(plan, better=better or plan.better)
     return PlannedRun(settings, _with_io(plan, request, store), tiled)
+
+
+def _check_kernel(settings: Settings, kernel: str) -> None:
+    """Raise UsageError if a kernel does not go with a method."""
+    if kernel == BALANCED:
+        return
+    from oocpr.engine.cuda.baselines import BASELINES
+
+    if BASELINES[kernel].divides and (settings.method, settings.reads) != ("power", "float64"):
+        raise UsageError(
+            f"kernel {kernel!r} gathers ranks in float64, and method {settings.method} does not push them.",
+            "Use method power with reads float64, or kernel exchange.",
+        )
 
 
 def plan_request(settings: Settings, **more: Any) -> PlanRequest:

@@ -65,7 +65,7 @@ def product_arrays(
             "long_rows": Array("u4", edges // (MAX_SELL_EDGES + 1)),
             "counts": Array("u4", 2),
         }
-    if kernel == "edges":
+    if kernel in ("edges", "exchange"):
         return {"numbers": Array("u4", edges)}
     if kernel == "chunked":
         return {

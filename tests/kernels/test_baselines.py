@@ -95,13 +95,13 @@ def test_edges_that_divide(device: Device, rows: str) -> None:
     stored, values = exact_numbers("float64", (matrix.shape[1],))
     degrees = download(there.degrees)
     stored[: len(values)] *= degrees
-    product = BASELINES["edges-divide"].make(device, Gather("float64"))
+    product = BASELINES["edges"].make(device, Gather("float64"))
     assert np.array_equal(sums(device, product, there, stored)[0], matrix @ values)
 
 
 def test_edges_that_divide_take_nothing_else(device: Device) -> None:
     with pytest.raises(ValueError, match="single float64"):
-        BASELINES["edges-divide"].make(device, Gather("bits16"))
+        BASELINES["edges"].make(device, Gather("bits16"))
 
 
 @pytest.mark.parametrize("reads", READS)

@@ -17,14 +17,14 @@ import oocpr
 from oocpr.cli.output import summary
 from oocpr.engine.cuda import baselines
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.baselines import BASELINES, KERNELS, DecodedSpMV, parse_kernel
+from oocpr.engine.cuda.baselines import BASELINES, DecodedSpMV, parse_kernel
 from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.spmv import Gather, SegmentSums
 from oocpr.engine.number_formats import READS
 from oocpr.engine.planning import asked_settings
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
-from oocpr.errors import DamagedError, DoesNotFitError
+from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.products import BALANCED
 from oocpr.sources import open_source
 
@@ -50,7 +50,7 @@ NODES = 300
 GRAPH = random_digraph(NODES, 2500, seed=8)
 EXACT = exact_ranks(GRAPH, 0.85)
 CHOSEN = Settings(tol=1e-4)
-OTHERS = [name for name in KERNELS if name != BALANCED]
+OTHERS = [name for name, product in BASELINES.items() if not product.divides]
 
 SHORT = ("binned", "ell")
 
@@ -150,6 +150,37 @@ def test_ranks_lie_within_their_bound(
     assert run.preparing_seconds > 0
     each = {streamed: -(-tiles // 2), in_partitions: 3 * tiles}.get(way, tiles)
     assert len(decoded) == (tiles if way is laid_out_once else run.passes * each)
+
+
+DIVIDING = Settings(tol=1e-4, method="power", reads="float64")
+
+
+@RUNS
+@pytest.mark.parametrize("way", [streamed, partly_streamed, laid_out_once])
+def test_edges_that_divide_lead_to_the_ranks(device: Device, way: Callable[..., Solution]) -> None:
+    with Stored(GRAPH, 300) as store:
+        run = way(device, store, DIVIDING, "edges")
+        usual = way(device, store, DIVIDING, "exchange")
+    assert run.converged
+    assert run.passes == usual.passes
+    assert np.abs(run.ranks - EXACT).sum() <= run.error_bound + 1e-14
+    np.testing.assert_allclose(run.ranks, usual.ranks, rtol=1e-12)
+
+
+@pytest.mark.parametrize("way", [in_partitions, on_two_devices])
+def test_edges_that_divide_have_all_nodes(device: Device, way: Callable[..., Solution]) -> None:
+    with Stored(GRAPH, 300) as store, pytest.raises(UsageError, match="takes one stripe on a device"):
+        way(device, store, DIVIDING, "edges")
+
+
+@pytest.mark.parametrize(("method", "reads"), [("mixed", None), ("residual", "float64")])
+def test_edges_that_divide_take_ranks(
+    machine: PooledMachine, path: str, method: str, reads: str | None
+) -> None:
+    assert machine.used == 0
+    given = {"device": "cuda", "method": method, "reads": reads, "kernel": "edges"}
+    with pytest.raises(UsageError, match=f"kernel 'edges' gathers ranks in float64, and method {method}"):
+        oocpr.pagerank(path, **given)
 
 
 @pytest.mark.long

@@ -1,6 +1,6 @@
 """Measure CUDA devices: ``device.py WHAT ...``, each with options of its own.
 
-Needs CuPy, but neither Zarr (except for start and budgets) nor an installation::
+Needs CuPy, but neither Zarr (except where stores are read) nor an installation::
 
     ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device.py products --scales 24
 """
@@ -19,6 +19,7 @@ PROGRAMS = {
     "start": ("device_start", "whole runs of stored graphs in new processes, by parts, beside rates alone"),
     "budgets": ("device_budgets", "a stored graph within less and less of a device's memory"),
     "workers": ("device_workers", "a stored graph by a Dask worker for each device, beside one process"),
+    "segments": ("device_segments", "products of numbers in segments by bits read, beside float64"),
     "tune": ("device_tune", "the best launch constants of the products"),
 }
 

@@ -55,7 +55,8 @@ ON_DEVICES: dict[str, dict[str, Any]] = {
     "one thread per row (Wu 2010, Jiang 2014 C)": {**POWER, "kernel": "csr-scalar"},
     "16 threads per row (Wu 2010)": {**POWER, "kernel": "csr-16"},
     "a warp per row (Wu 2010)": {**POWER, "kernel": "csr-vector"},
-    "edges, exchange (Jiang 2014 B)": {**POWER, "kernel": "edges"},
+    "one thread per edge, dividing (Jiang 2014 A)": {**POWER, "kernel": "edges"},
+    "one thread per edge, exchange (Jiang 2014 B)": {**POWER, "kernel": "exchange"},
     "blocks 1 x 4 (Shan 2010)": {**POWER, "kernel": "bcsr"},
     "chunks in shared memory (contest report)": {**POWER, "kernel": "chunked"},
 }

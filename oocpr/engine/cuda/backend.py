@@ -128,13 +128,19 @@ class CudaBackend:
         start: NDArray[np.float64] | None = None,
     ) -> RowState:
         """See Backend."""
+        divided = self._decoded is None or not self._decoded.divides
+        if not divided and (spec.rows < spec.nodes or self.slices > 1):
+            raise UsageError(
+                f"kernel {self._kernel!r} takes one stripe on a device with room for all that it gathers.",
+                "Use one device and more of its memory, or kernel exchange.",
+            )
         with self._device, self._lock:
             if self._limited:
                 # As in `clear`.
                 self._device.limit(None)
             state = RowState(
                 self._device, spec, degree, teleport, start,
-                pairs=self._pairs, in_host=self._rows_in_host, partitioned=self.slices > 1,
+                pairs=self._pairs, in_host=self._rows_in_host, partitioned=self.slices > 1, divided=divided,
             )  # fmt: skip
             self._opened.append(ref(state))
         return state
@@ -309,7 +315,8 @@ class CudaBackend:
                 product = self._product(gather, hubs=tile.hubs and part is None)
                 product(tile, reads.array, spec.nodes, window, sums, self._faults)
             else:
-                self._decoded(tile, gather, reads.array, spec.nodes, window, sums, self._faults)
+                degrees = state.degree if self._decoded.divides else None
+                self._decoded(tile, gather, reads.array, spec.nodes, window, sums, self._faults, degrees)
             if part is not None:
                 part.carry_sums(state, sums, tile, swept, every=self._decoded is not None)
                 if not part.last:

@@ -371,17 +371,17 @@ BASELINES = {
     "csr-vector": Baseline("one warp a row", partial(RowLanes, lanes=0), weights=True),
     "binned": Baseline("a thread, 16 or 32 lanes a row, by its size (Wu 2010)", Binned, weights=True),
     "ell": Baseline("one thread a row, columns side by side (SELL-C-sigma)", Sell),
-    "edges-divide": Baseline(
+    "edges": Baseline(
         "one thread an edge, dividing, atomic sums (Jiang 2014, A)", DividingEdges, False, True
     ),
-    "edges": Baseline("one thread an edge, atomic sums (Jiang 2014, exchange)", AtomicEdges, False),
+    "exchange": Baseline("one thread an edge, atomic sums (Jiang 2014, B)", AtomicEdges, False),
     "chunked": Baseline("chunks of columns in shared memory (contest report, step 2)", Chunked),
     "bcsr": Baseline("blocks of one row and four columns (Shan 2010)", Bcsr),
 }
 
 KERNELS = {
     BALANCED: "equal pieces of edges",
-    **{name: baseline.words for name, baseline in BASELINES.items() if not baseline.divides},
+    **{name: baseline.words for name, baseline in BASELINES.items()},
 }
 """What each product does, by the name that `--kernel` takes; all but the first are for comparison."""
 
@@ -428,11 +428,11 @@ class LaidGroup:
     decoded: Arrays
     laid: Arrays
 
-    def matrix(self, group: DeviceGroup, nodes: int) -> Matrix:
+    def matrix(self, group: DeviceGroup, nodes: int, degrees: Any = None) -> Matrix:
         """The rows of a group that is decoded here; each segment is one."""
         sizes, decoded = group.sizes, self.decoded
         offsets = decoded["offsets"][: sizes.rows + sizes.tiles + 1]
-        return Matrix(offsets, decoded["columns"][: sizes.edges], nodes, weights=decoded.get("weights"))
+        return Matrix(offsets, decoded["columns"][: sizes.edges], nodes, degrees, decoded.get("weights"))
 
 
 class DecodedSpMV:
@@ -448,7 +448,7 @@ class DecodedSpMV:
         self._device = device
         options = {} if thresholds is None else {"thresholds": thresholds}
         self._make = partial(BASELINES[kernel].make, device, **options)
-        self.takes_weights = BASELINES[kernel].weights
+        self.takes_weights, self.divides = BASELINES[kernel].weights, BASELINES[kernel].divides
         self._products: dict[Gather, Product] = {}
         self._layouts_stay = layouts_stay
         self._most = 0, 0
@@ -471,9 +471,11 @@ class DecodedSpMV:
         window: Window,
         sums: SegmentSums,
         faults: Any,
+        degrees: Any = None,
     ) -> None:
         """Sum what is delivered to each segment of a group, the empty ones too.
 
+        `degrees`: of all nodes, if the product divides by them; uint32 of the device.
         `reads`: stored numbers of all nodes, or of the `window` if the gather is local, and zeros behind.
         `faults`: uint32, shape (1,): receives the faults found; a group that has some delivers nothing.
         """
@@ -486,7 +488,7 @@ class DecodedSpMV:
             with self._trace.span(PREPARE, ""):
                 decode(self._device, group, nodes, gathered, laid.decoded, faults)
                 product.lay_out(laid.matrix(group, gathered[1] - gathered[0]), laid.laid)
-        matrix = laid.matrix(group, gathered[1] - gathered[0])
+        matrix = laid.matrix(group, gathered[1] - gathered[0], degrees)
         product(matrix, laid.laid, reads, sums.pushes, sums.proposals if gather.paired else None, window)
 
     def _room(self, product: Product, group: DeviceGroup, nodes: int, *, weighted: bool) -> LaidGroup:

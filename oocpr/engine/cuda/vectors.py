@@ -250,6 +250,7 @@ class RowState:
 
     `partitioned`: whether rows gather from one partition of the nodes after the other.
     `pairs`: whether proposals are gathered beside pushes.
+    `divided`: whether what is pushed is divided by out-degrees before it is gathered.
     The others are those of `allocate`, see Backend.
     """
 
@@ -264,6 +265,7 @@ class RowState:
         pairs: bool,
         in_host: bool,
         partitioned: bool,
+        divided: bool = True,
     ) -> None:
         self.weighted = bool(degree.dtype == np.float64)
         self._kernel = device.load(
@@ -273,6 +275,7 @@ class RowState:
             PROPOSES=int(spec.proposals),
             SLOTS=spec.slots,
             WEIGHTED=int(self.weighted),
+            DIVIDED=int(divided),
         ).get_function
         self._device, self.spec = device, spec
         xp, rows, tiles = device.xp, spec.rows, spec.borders
