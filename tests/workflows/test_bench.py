@@ -350,3 +350,17 @@ def test_systems_of_papers_are_run_to_the_same_error(tmp_path: Path) -> None:
     assert all(system in page for system in graph["systems"])
     lines = import_module("tables").papers(found)
     assert lines[2].startswith("| R-MAT 9 | 0.01 M | ")
+
+
+def test_steps_of_the_contest_are_measured_against_exact_ranks(tmp_path: Path) -> None:
+    found = run_bench("contest.py", "--rmat", 9, "--seeds", 2, "--top", 5, "--out", tmp_path / "contest.json")
+    (graph,) = found["graphs"].values()
+    default, *others = graph["steps"].values()
+    assert max(default["L1"]) <= 1e-6
+    assert len(others) == 2
+    for each in (default, *others):
+        assert len(each["seconds"]) == 2
+        assert all(l2 <= l1 for l1, l2 in zip(each["L1"], each["L2"], strict=True))
+        assert all(0 <= share <= 1 for share in each["top"])
+    # Where a change of 1e-6 ends a run, the error may be damping over one less damping times that.
+    assert all(max(each["L1"]) <= 0.85 / 0.15 * 1e-6 + 1e-6 for each in others)
