@@ -63,6 +63,20 @@ template <u32 TileEntry::*FIRST> __device__ __forceinline__ u32 tile_of(const Ti
   return low;
 }
 
+// What the tiles before leave to the first row of tile `number`: the sum of the last segment of the one before; if that
+// one owns no row, what was left to it as well; and if no tile of the group before owns one, what the group before left.
+template <class T, class Last>
+__device__ __forceinline__ T carried_into(const TileEntry* tiles, u32 number, T left, Last last_of) {
+  u32 k = number;
+  while (k > 0 && tiles[k - 1].owned() == 0) --k;
+  for (k = k > 0 ? k - 1 : k; k < number; ++k) {
+    T own = last_of(k);
+    if (tiles[k].owned() == 0) own += left;
+    left = own;
+  }
+  return left;
+}
+
 // What is to be known of a block of edges to unpack its gaps.
 struct __align__(16) BlockStart {
   u64 words;  // address of the row of words in which it begins

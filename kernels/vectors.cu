@@ -102,20 +102,6 @@ __device__ __forceinline__ Delivered delivered_to(const Filled& segments, u64 i,
   return sent;
 }
 
-// What the tiles before leave to the first row of tile `number`: the sum of the last segment of the one before; if that
-// one owns no row, what was left to it as well; and if no tile of the group before owns one, what the group before left.
-template <class T, class Last>
-__device__ __forceinline__ T carried_into(const TileEntry* tiles, u32 number, T left, Last last_of) {
-  u32 k = number;
-  while (k > 0 && tiles[k - 1].owned() == 0) --k;
-  for (k = k > 0 ? k - 1 : k; k < number; ++k) {
-    T own = last_of(k);
-    if (tiles[k].owned() == 0) own += left;
-    left = own;
-  }
-  return left;
-}
-
 // What a row of the tile was sent along links inside the tile or, if they are `joined`, inside the group.
 __device__ __forceinline__ float inside_of(const TileEntry* tiles, const Piece& piece, u64 i, int joined,
                                            const double* sums, const u32* filled, const u32* filled_before) {

@@ -5,8 +5,9 @@
 // fewer takes the missing bits as zero, writing fewer leaves what was there. One segment is plain float64.
 //
 // `kept` says how many segments are read. As the paper has it, a thread takes a row, and sums are joined in two
-// steps: by blocks of threads here, and of all blocks by whoever launches.
-#include "common.cuh"
+// steps: by blocks of threads here, and of all blocks by whoever launches. A row whose edges lie in several tiles has
+// a sum in each of them.
+#include "group.cuh"
 
 #ifndef SEGMENTS
 #define SEGMENTS 2
@@ -20,9 +21,9 @@ using Segment = SegmentOf<SEGMENTS>::Type;
 
 constexpr int BITS = 64 / SEGMENTS;
 constexpr u64 NUMBERS = 128 / sizeof(Segment);  // numbers that share blocks
-constexpr int TEAM = 32;
 constexpr u32 SLICE = 32;  // rows whose edges stand side by side, in ELL
 constexpr u32 NOTHING = ~0u;
+constexpr int TEAM = 32;
 constexpr int THREADS = 256;
 
 __device__ __forceinline__ u64 place(u64 number, int segment) {
@@ -138,12 +139,14 @@ extern "C" __global__ void to_numbers(double* numbers, u64 count) {
   if (k < count) numbers[k] = value;
 }
 
-// All segments of numbers that are chosen, to neighbouring ones: the matrix value of each edge.
-extern "C" __global__ void copy_numbers(const Segment* segments, const u32* chosen, u64 count, Segment* out) {
+// Segments of numbers that are chosen, `kept` of each, to neighbouring ones: the matrix value of each edge.
+extern "C" __global__ void copy_numbers(const Segment* segments, const u32* chosen, u64 count, int kept, Segment* out) {
   const u64 k = thread_number();
   if (k >= count || chosen[k] == NOTHING) return;
 #pragma unroll
-  for (int s = 0; s < SEGMENTS; ++s) out[place(k, s)] = read_shared(segments + place(chosen[k], s));
+  for (int s = 0; s < SEGMENTS; ++s) {
+    if (s < kept) out[place(k, s)] = read_shared(segments + place(chosen[k], s));
+  }
 }
 
 // Columns of rows to ELL: those of SLICE rows side by side, from the first of a slice on. The rest is NOTHING before.
@@ -155,26 +158,39 @@ extern "C" __global__ void lay_out_slices(const u32* offsets, const u32* columns
   for (u32 e = offsets[row]; e < offsets[row + 1]; ++e, at += SLICE) out[at] = columns[e];
 }
 
-// One sweep of power iteration: sum * damping + constant. Weights and vector are read with `kept` segments, the new
-// vector is written with `written`.
-extern "C" __global__ void sweep(const u32* offsets, const u32* columns, const Segment* weights, const Segment* given,
-                                 u32 rows, int kept, double damping, double constant, int written, Segment* out) {
+// Sums of rows, of which a thread takes one: of matrix values times what is given, both read with `kept` segments.
+extern "C" __global__ void sum_rows(const u32* offsets, const u32* columns, const Segment* weights,
+                                    const Segment* given, u32 rows, int kept, double* sums) {
   const u64 row = thread_number();
   if (row >= rows) return;
   SumRow sum = {columns, weights, given, offsets[row], offsets[row + 1], 0.0};
   choose<SumRow&>(kept, sum);
-  write_segments(damping * sum.sum + constant, row, written, out);
+  sums[row] = sum.sum;
 }
 
 // The same in ELL.
-extern "C" __global__ void sweep_slices(const u64* slices, const u32* columns, const Segment* weights,
-                                        const Segment* given, u32 rows, int kept, double damping, double constant,
-                                        int written, Segment* out) {
+extern "C" __global__ void sum_slices(const u64* slices, const u32* columns, const Segment* weights,
+                                      const Segment* given, u32 rows, int kept, double* sums) {
   const u64 row = thread_number();
   if (row >= rows) return;
   SumSlice sum = {columns, weights, given, slices[row / SLICE] + row % SLICE, slices[row / SLICE + 1], 0.0};
   choose<SumSlice&>(kept, sum);
-  write_segments(damping * sum.sum + constant, row, written, out);
+  sums[row] = sum.sum;
+}
+
+// The new numbers of a group's rows, from `first` on: damping times their sums and a constant, of which `written`
+// segments are written. `carries` has what the group before leaves to the first row; receives, one place behind, what
+// this one leaves to the row behind it.
+extern "C" __global__ void write_rows(const TileEntry* tiles, u32 count, const double* sums, u64 first, u32 rows,
+                                      double damping, double constant, int written, Segment* out, double* carries) {
+  const u64 k = thread_number();
+  const auto last_of = [&](u32 number) { return sums[tiles[number].row + number + tiles[number].owned()]; };
+  if (k == 0) carries[1] = carried_into(tiles, count, carries[0], last_of);
+  if (k >= rows) return;
+  const u32 number = tile_of<&TileEntry::row>(tiles, count, u32(k));
+  double sum = sums[k + number];
+  if (k == tiles[number].row) sum = carried_into(tiles, number, carries[0], last_of) + sum;
+  write_segments(damping * sum + constant, first + k, written, out);
 }
 
 // Sums of absolute values: of numbers that are chosen, of all, and of differences.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import UsageError
-from oocpr.plan.device_plan import plan_on_devices, resident_weights, segmented_device_plan
-from oocpr.plan.memory import SEGMENTED_METHODS, weighted_tile_bytes
+from oocpr.plan.device_plan import plan_on_devices, resident_weights
+from oocpr.plan.memory import SEGMENTED_KERNELS, SEGMENTED_METHODS, weighted_tile_bytes
 from oocpr.plan.partition import GraphStats, stripe_tiles, weighted_stripes
 from oocpr.plan.plan import PlanRequest, choose_method, make_plan
 from oocpr.plan.products import BALANCED
@@ -235,7 +235,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
         _check_kernel(settings, wanted.kernel)
     if devices and settings.method in SEGMENTED_METHODS:
         wanted = replace(wanted, device_memory=_device_memory(devices, request))
-        plan = segmented_device_plan(stats, wanted)
+        plan, tiled = _plan_segmented(store, stats, wanted, devices)
     elif devices or request.free:
         if not request.free:
             _check_devices(devices, request)
@@ -252,6 +252,26 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
             plan = make_plan(stats, replace(wanted, memory=more))
         plan = replace(plan, better=better or plan.better)
     return PlannedRun(settings, _with_io(plan, request, store), tiled)
+
+
+def _plan_segmented(
+    store: GraphStore, stats: GraphStats, request: PlanRequest, devices: Sequence[str]
+) -> Planned:
+    """Plan a run of a segmented method on a device.
+
+    It takes at most what power iteration does of a graph with weights, which are as large as matrix values,
+    by a product of a thread a row: of a row two vectors and a matrix value, where that has four numbers.
+    """
+    kernel = SEGMENTED_KERNELS[0] if request.kernel == BALANCED else request.kernel
+    like = replace(request, method="power", kernel=kernel)
+    plan, tiled = plan_for_devices(store, replace(stats, weighted=True), like, devices, rows_in_host=False)
+    (tiers,) = plan.devices
+    return replace(
+        plan,
+        method=request.method,
+        stats=replace(plan.stats, weighted=False),
+        devices=(replace(tiers, typical=tiers.typical - 8 * stats.nodes),),
+    ), tiled
 
 
 def _check_kernel(settings: Settings, kernel: str) -> None:
@@ -340,11 +360,17 @@ def stats_of(store: GraphStore) -> GraphStats:
 
 
 def plan_for_devices(
-    store: GraphStore, stats: GraphStats, request: PlanRequest, devices: Sequence[str]
+    store: GraphStore,
+    stats: GraphStats,
+    request: PlanRequest,
+    devices: Sequence[str],
+    *,
+    rows_in_host: bool = True,
 ) -> Planned:
     """Plan a run on one device or several; returns the graph in the groups that it takes, too.
 
-    `devices` has their names in this process, and is empty if they are those of workers.
+    `devices` has their names in this process, and is empty if they are those of workers. `rows_in_host` says
+    whether rows may be kept in memory of the host.
 
     One device takes the whole graph, and of several each has a stripe. A graph of fewer tiles than devices
     takes as many of them, the first, as it has tiles. Tiles are taken in groups of one stripe. Resident tiles
@@ -390,6 +416,8 @@ def plan_for_devices(
 
     edges = STREAMED_EDGES if len(devices) == 1 else SHARED_EDGES
     wanted = list(group_sizes(stats, edges, alone=alone))
+    if not rows_in_host:
+        wanted = [size for size in wanted if not size.rows_in_host]
     if request.reproducible:
         # Partitions of what is gathered bring a row its sums in parts.
         wanted = [size for size in wanted if not size.partitioned]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.errors import UsageError
 from oocpr.plan.device_memory import (
     DEVICE_SLOTS,
     MIN_ALTERNATING_SLOTS,
@@ -24,7 +23,7 @@ from oocpr.plan.device_memory import (
     staged_numbers,
 )
 from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, predicted_passes, streamed_sweeps, sweeps_for
-from oocpr.plan.memory import READ_BYTES, Need, segmented_tile_bytes
+from oocpr.plan.memory import READ_BYTES, Need
 from oocpr.plan.partition import partition_counts, partition_host_bytes
 from oocpr.plan.plan import Plan
 from oocpr.plan.products import layout_bytes
@@ -228,37 +227,6 @@ def _plan_stripe(
     return Plan(
         stats, request.method, request.reads, ((0, groups),), remembered, sweeps, host, request.memory,
         on_device + in_host, True, passes, proposals, (tiers,), reproducible=request.reproducible,
-    )  # fmt: skip
-
-
-def segmented_device_plan(stats: GraphStats, request: PlanRequest) -> Plan:
-    """Plan a run of a segmented method on a device, which takes the whole graph.
-
-    Of each row the device has two vectors (8 each), where its edges begin (4), one of the nodes without
-    out-edges (4), and once a matrix value (8); of each edge the column (4) and a matrix value (8). With
-    kernel ``ell`` it has columns once more, and rows are taken to be of equal length. The host has ranks,
-    out-degrees and lengths of rows, and a tile as it is decoded.
-    """
-    (memory,) = request.device_memory
-    nodes, edges = stats.nodes, stats.edges
-    if edges >= 2**32:
-        raise UsageError(
-            f"method {request.method} takes up to {2**32 - 1:,} edges on a device; the graph has {edges:,}.",
-            "Use device cpu, or method mixed.",
-        )
-    need = DeviceNeed(vectors=nodes * 32, history=0, reads=0, scratch=nodes * 8, ring=0)
-    resident = edges * (16 if request.kernel == "ell" else 12)
-    host = Need(
-        request.base, nodes * 28, 0, reads=0, scratch=segmented_tile_bytes(stats), ring=stats.max_tile_bytes
-    )
-    tiers = DeviceTiers(
-        memory, need, stats.tiles, 0, resident, 0, 0, False, request.promised,
-        typical_host=nodes * 24 + host.scratch, typical=need.lasting + resident,
-    )  # fmt: skip
-    return Plan(
-        stats, request.method, request.reads, ((0, stats.tiles),), 0, 1, host, request.memory, stats.tiles,
-        True, predicted_passes(request.damping, request.tol, "power"), False, (tiers,),
-        reproducible=request.reproducible,
     )  # fmt: skip
 
 

@@ -20,6 +20,9 @@ READ_BYTES = {"float64": 8, "float32": 4, "bits16": 2, "bits8": 1}
 SEGMENTED_METHODS = {"cpms2": 2, "cpms4": 4}
 """Segments in which a method holds its numbers."""
 
+SEGMENTED_KERNELS = ("csr-scalar", "ell")
+"""Kernels of segmented methods on a device, a thread a row: rows one after the other, or side by side."""
+
 SHARED = 40 * 2**20
 """Thread stacks, what the allocator keeps back, reports and small arrays."""
 

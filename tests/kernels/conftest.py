@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from oocpr.engine.cuda.device import Device
 
+from .pooled import PooledMachine
 from .shim.host import SANITIZE, HostDevice
 
 HOSTS = {
@@ -82,3 +84,13 @@ def devices(request: pytest.FixtureRequest, shim_folder: Path) -> list[Device]:
     if count < 2:
         pytest.skip("the machine has one device")
     return [Device(index) for index in range(min(3, count))]
+
+
+@pytest.fixture
+def machine(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> PooledMachine:
+    """Two devices whose pools count."""
+    made = PooledMachine(shim_folder)
+    for place in ("oocpr.engine.stripe", "oocpr.engine.cuda.device", "oocpr.engine.cpms.run"):
+        monkeypatch.setattr(f"{place}.open_device", made.open_device)
+    monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
+    return made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,6 @@ from ..engine.running import Stored, build, in_groups, planned_run
 from ..engine.weighted import WeightedGraph, weights_of
 from .conftest import RUNS
 from .matrices import exact_numbers
-from .pooled import PooledMachine
 from .several import plan_for
 from .test_partitions import sliced_plan
 from .test_staging import grouped, streaming_plan
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
     from oocpr.engine.method import Solution
     from oocpr.store.graph import GraphStore
 
+    from .pooled import PooledMachine
     from .tiles import Tile
 
 NODES = 300
@@ -222,16 +221,6 @@ def test_damaged_tiles_end_a_run(device: Device, tiles_alone: None, kernel: str,
             except DamagedError:
                 found += 1
     assert found > 6
-
-
-@pytest.fixture
-def machine(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> PooledMachine:
-    """Two devices whose pools count."""
-    made = PooledMachine(shim_folder)
-    for place in ("oocpr.engine.stripe", "oocpr.engine.cuda.device"):
-        monkeypatch.setattr(f"{place}.open_device", made.open_device)
-    monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
-    return made
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from oocpr.engine.planning import plan_request
 from oocpr.engine.settings import Settings
-from oocpr.errors import DoesNotFitError, UsageError
+from oocpr.errors import DoesNotFitError
 from oocpr.plan.device_memory import STAGED_NUMBERS
-from oocpr.plan.device_plan import ROW_EDGES, plan_on_devices, resident_weights, segmented_device_plan
+from oocpr.plan.device_plan import ROW_EDGES, plan_on_devices, resident_weights
 from oocpr.plan.forecast import Rates, forecast
 from oocpr.plan.memory import tile_edges, weighted_tile_bytes
 from oocpr.plan.partition import GraphStats, stripe_tiles, weighted_stripes
@@ -413,25 +413,3 @@ def test_a_promise_of_memory_is_that_of_all_stripes_of_a_device():
     whole = made.with_a_stripe_each().device
     assert whole is not None
     assert whole.limit == made.devices[0].limit == 2**30
-
-
-@pytest.mark.parametrize("method", ["cpms2", "cpms4"])
-def test_a_segmented_method_takes_the_whole_graph_or_is_refused(method):
-    wanted = plan_request(
-        Settings(method=method, reads="float64"),
-        memory=64 * GIB,
-        base=2**28,
-        device_memory=(0,),
-        promised=True,
-    )
-    needed = segmented_device_plan(LARGE, wanted).devices[0].max_bytes
-    # Columns and matrix values, two vectors, and what is there while they are laid out.
-    assert 12 * LARGE.edges + 24 * LARGE.nodes < needed < 12 * LARGE.edges + 48 * LARGE.nodes
-    plan = segmented_device_plan(LARGE, replace(wanted, device_memory=(needed,)))
-    plan.validate()
-    assert plan.devices[0].limit == needed
-    assert plan.streamed_bytes == 0
-    with pytest.raises(DoesNotFitError):
-        segmented_device_plan(LARGE, replace(wanted, device_memory=(needed - 1,))).validate()
-    with pytest.raises(UsageError, match="4,294,967,295 edges"):
-        segmented_device_plan(replace(LARGE, edges=2**32), wanted)

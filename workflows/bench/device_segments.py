@@ -18,16 +18,24 @@ from device_products import Bench
 from machine import provenance
 
 from oocpr.engine.cpms.device import DeviceSweeps
+from oocpr.engine.planning import RunRequest, asked_settings, plan_run
+from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import DoesNotFitError
-from oocpr.store.graph import GraphStore, open_store
+from oocpr.store.graph import open_store
 
 KERNELS = {"CSR": False, "ELL": True}
 
 
-def measure(bench: Bench, store: GraphStore, graph: str, segments: int, kernel: str) -> None:
+def measure(bench: Bench, path: Path, graph: str, segments: int, kernel: str) -> None:
     """Note the time of a product with each number of segments."""
+    how = RunRequest(device="cuda", kernel="ell" if KERNELS[kernel] else None)
+    store, settings = open_store(str(path)), asked_settings("cpms2", None)
     try:
-        opened = closing(DeviceSweeps(store, bench.device, segments, slices=KERNELS[kernel]))
+        run = plan_run(store, settings, how, 0)
+        run.plan.validate()
+        grouped, (tiers,) = run.store, run.plan.devices
+        assert isinstance(grouped, GroupedStore), "a plan for devices has groups"
+        opened = closing(DeviceSweeps(grouped, bench.device, segments, tiers, slices=KERNELS[kernel]))
     except DoesNotFitError as error:
         bench.note(graph, f"{kernel}, {segments} segments", error.cause)
         return
@@ -58,12 +66,12 @@ def main(arguments: list[str] | None = None) -> None:
         bench.note("provenance", name, value)
     bench.copy_rate()
     for path in options.stores:
-        store, graph = open_store(path), path.stem
+        store, graph = open_store(str(path)), path.stem
         for what in ("nodes", "edges"):
             bench.note(graph, what, getattr(store, what))
         for kernel in KERNELS:
             for segments in (1, 2, 4):
-                measure(bench, store, graph, segments, kernel)
+                measure(bench, path, graph, segments, kernel)
         found: dict[str, Any] = bench.results[graph]
         for what, value in list(found.items()):
             plain = found.get(f"{what[:3]}, float64, ms")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 from oocpr.engine.cpms.precision import UNKNOWN_CHANGE, PrecisionSchedule
 from oocpr.engine.cuda.device import is_cuda, open_device
 from oocpr.engine.method import PassRecord, Solution, as_distribution
+from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import UsageError
-from oocpr.plan.memory import SEGMENTED_METHODS
+from oocpr.plan.memory import SEGMENTED_KERNELS, SEGMENTED_METHODS
 from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
     from oocpr.engine.tiles.stream import PassTraffic
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
-
-
-ELL = "ell"
-
-SEGMENTED_KERNELS = ("csr-scalar", ELL)
-"""Kernels of segmented methods, a thread a row; the first is the default."""
 
 
 class Sweeps(Protocol):
@@ -174,5 +169,8 @@ def _sweeps(
         raise UsageError(f"methods cpms2 and cpms4 do not run on {device}.", "Use device cpu or cuda.")
     from oocpr.engine.cpms.device import DeviceSweeps
 
-    limit = plan.devices[0].limit if plan.devices else None
-    return DeviceSweeps(store, open_device(device), segments, limit, slices=kernel == ELL)
+    assert isinstance(store, GroupedStore), "a plan for devices has groups"
+    opened, (tiers,) = open_device(device), plan.devices
+    return DeviceSweeps(
+        store, opened, segments, tiers, direct=plan.direct, slices=kernel == SEGMENTED_KERNELS[1]
+    )
