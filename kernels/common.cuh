@@ -170,7 +170,16 @@ template <class T> __device__ __forceinline__ T block_sum(T value, T* scratch) {
 // A number read once: it need not stay in the cache. `from` must not be written by the same kernel.
 template <class T> __device__ __forceinline__ T read_once(const T* from) {
 #ifdef __HIPCC__
-  return __builtin_nontemporal_load(from);
+  if constexpr (__is_class(T)) {
+    // The builtin takes the compiler's own vectors; HIP's uint2 and uint4 are structures.
+    using Raw = u32 __attribute__((ext_vector_type(sizeof(T) / sizeof(u32))));
+    const Raw raw = __builtin_nontemporal_load(reinterpret_cast<const Raw*>(from));
+    T value;
+    memcpy(&value, &raw, sizeof value);
+    return value;
+  } else {
+    return __builtin_nontemporal_load(from);
+  }
 #else
   return __ldcs(from);
 #endif
