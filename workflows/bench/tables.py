@@ -19,6 +19,7 @@ from typing import Any
 
 from captions import (
     BUDGETS,
+    CONTEST,
     DASK,
     DEVICE,
     DISKS,
@@ -26,6 +27,7 @@ from captions import (
     INTRODUCTION,
     KERNELS,
     PAPERS,
+    PAPERS_DEVICE,
     PASSES,
     PEERS,
     PLANS,
@@ -33,6 +35,7 @@ from captions import (
     R28,
     R30,
     RATES,
+    SEGMENTS,
     SEVERAL,
     START,
     STREAM,
@@ -431,6 +434,35 @@ def papers(found: Cells) -> list[str]:
     return table(["graph", "edges", *systems], rows)
 
 
+def segments(found: Cells) -> list[str]:
+    """Products of numbers in segments: time, and how many times as fast as float64 in the same layout."""
+    (graph,) = (cells for name, cells in found.items() if "edges" in cells)
+    rows = []
+    for what in (
+        "float64",
+        *(f"{64 // n * read} bits of {n} segments" for n in (2, 4) for read in range(1, n + 1)),
+    ):
+        row = [what]
+        for layout in ("CSR", "ELL"):
+            taken, plain = graph[f"{layout}, {what}, ms"], graph[f"{layout}, float64, ms"]
+            row.append(f"{taken:.3g} ms, {plain / taken:.2f}x")
+        rows.append(row)
+    return table(["read", "rows one after the other (CSR)", "rows side by side (ELL)"], rows)
+
+
+def contest(found: Cells) -> list[str]:
+    """Personalized ranks by the steps of the contest report, against exact ones."""
+    (graph,) = found["graphs"].values()
+    rows = []
+    for step, cell in graph["steps"].items():
+        right = 100 * sum(cell["top"]) / len(cell["top"])
+        rows.append([
+            step, f"{median(cell['seconds']) * 1e3:.3g} ms", f"{median(cell['passes']):.0f}",
+            f"{max(cell['L1']):.1e}", f"{max(cell['L2']):.1e}", f"{right:.0f} %",
+        ])  # fmt: skip
+    return table(["", "a node", "passes", "most L1 error", "most L2 error", "first 20 right"], rows)
+
+
 def page() -> str:
     """Text of docs/benchmarks.md."""
     memory, r28, r30 = load("device-memory-h200"), load("rmat28-h200"), load("rmat30-h200")
@@ -438,6 +470,11 @@ def page() -> str:
     sections: list[tuple[str, str, list[str], str]] = [
         ("Passes until the residual is below 1e-10", PASSES, passes(load("passes")), "passes"),
         ("Systems of earlier papers, two cores", PAPERS, papers(load("papers")), "papers"),
+        ("Systems of earlier papers, one H100", PAPERS_DEVICE,
+         papers(load("papers-h100")), "papers-h100"),
+        ("Numbers in segments, one H100", SEGMENTS,
+         segments(load("device-segments-h100")), "device-segments-h100"),
+        ("Steps of the contest report, one H100", CONTEST, contest(load("contest-h100")), "contest-h100"),
         ("Time to a true L1 error of 1e-10, two cores", PEERS,
          peers(load("cpu-peers"), "times"), "cpu-peers"),
         ("One float64-accurate sweep in memory", SWEEPS,
@@ -470,6 +507,8 @@ def page() -> str:
         ("From the store to the ranks, H100s", TWO, starts({"stores": {
             "R-MAT of 1.06 G edges, one device": (h100 := load("device-start-two-h100"))["one device"],
             "two devices": h100["two devices"],
+            "web-like, one device": h100["web-like graph, one device"],
+            "crawl, 90 times, one device": h100["crawl, 90 times, one device"],
             "R-MAT of 4.26 G edges, one device": h100["R-MAT of 4.26 G edges, one device"],
         }}), "device-start-two-h100"),
         ("R-MAT of 4.3 G edges, one H200", R28, budgets({
