@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oocpr import __version__
-from oocpr.cli import EXIT_CODES, NOT_CONVERGED, fail, options
+from oocpr.cli import EXIT_CODES, NOT_CONVERGED, UNEXPECTED, fail, options
 from oocpr.cli.options import Command, Session, argument
 from oocpr.cli.output import (
     degree_table,
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 _LINES = 1 << 10
 """Lines of a list that are written at a time."""
+
+_BENCH = Path(__file__).parents[2] / "workflows" / "bench"
+"""Programs of the benchmarks, which a checkout has and an installed package has not."""
 
 
 class _Group(click.Group):
@@ -427,6 +430,42 @@ def warmup(session: Session, /) -> None:
     where = f"kept in {folder}" if folder else "kept nowhere: no folder can be written, set OOCPR_CACHE_DIR"
     done = f"{format_seconds(seconds)} of compiling" if seconds else "nothing was left to compile"
     emit(f"{done}; {where}\n")
+
+
+@cli.group(cls=_Group)
+def bench() -> None:
+    """Run a program of the benchmarks, in a checkout of the sources."""
+
+
+@bench.command(
+    params=options.BENCH_PAPERS,
+    examples="""
+    oocpr bench papers --quick
+    oocpr bench papers --graphs FOLDER --out papers.json --html papers.html
+    oocpr bench papers --device cuda --rmat 24
+    """,
+)
+def papers(**parameters: Any) -> int:
+    """Compare the default with the systems of earlier papers.
+
+    Each system ranks each graph, in turns, until an L1 error of 1e-10 is certified, and until the L1 change
+    of a pass is below 1e-10. A table of each graph has median seconds, passes and the true error. The program
+    is workflows/bench/papers.py of the checkout that oocpr runs from.
+    """
+    import subprocess
+
+    program = _BENCH / "papers.py"
+    if not program.exists():
+        raise UsageError(
+            "The benchmarks come with the sources of oocpr, not with the installed package.",
+            "Run the command in a clone of the repository: uv run oocpr bench papers --quick.",
+        )
+    words = []
+    for name, value in parameters.items():
+        if value is not None and value is not False:
+            words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    code = subprocess.run([sys.executable, program, *words], check=False).returncode
+    return code if code in EXIT_CODES else UNEXPECTED
 
 
 def _another_graph(outcome: Verification) -> str:

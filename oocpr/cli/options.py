@@ -211,9 +211,9 @@ DEVICE = [
     option(
         "--kernel NAME",
         "How a CUDA device multiplies: balanced; or, to compare, csr-scalar, csr-16, csr-vector, binned, "
-        "ell, edges, chunked or bcsr. binned:6:96 also says up to how many edges a row has one thread, "
-        "and up to how many 16. Others than balanced lay tiles out in memory of the device, within "
-        "--device-memory; ell, edges, chunked and bcsr take no weights.",
+        "ell, edges, exchange, chunked or bcsr. binned:6:96 also says up to how many edges a row has one "
+        "thread, and up to how many 16. Others than balanced lay tiles out in memory of the device, within "
+        "--device-memory; ell, edges, exchange, chunked and bcsr take no weights.",
         implied="balanced, the fastest",
     ),
 ]
@@ -426,6 +426,20 @@ VERIFY = [
     ),
     RUN_MEMORY,
     json_option("residual and bound"),
+]
+
+BENCH_PAPERS = [
+    flag(
+        "--quick",
+        "Count one run of each, and leave out graphs of more than a million edges and those that are not "
+        "there; without a folder, take the graphs that come with the sources.",
+    ),
+    option("--device cpu|cuda", "What computes; cuda adds the products of the papers.", default="cpu"),
+    option("--rmat SCALE", "Take R-MAT of 2^SCALE nodes in place of the graphs.", type=int),
+    option("--graphs FOLDER", "Where the graphs are.", implied="OOCPR_GRAPHS"),
+    option("--runs N", "Runs of each that count.", implied="5, or 1 with --quick", type=int),
+    option("--out FILE.json", "Write all figures as JSON."),
+    option("--html FILE.html", "Write the tables as a page."),
 ]
 
 # Not behind what a path, an address or a quoted word may have before it.

@@ -16,7 +16,9 @@ PAPERS = """
 Whole runs from an open graph to a certified L1 error of 1e-10 on processors: the default, textbook power
 iteration in float64, and power iteration that reads parts of numbers at first ([how](how-to/papers.md)).
 Factors are times over that of the default, which goes on with the decoded graph that its first run has left
-in memory; the others decode it in each run.
+in memory; the others decode it in each run. `oocpr bench papers`, in a clone of the repository, runs the
+same program; with `--quick` it counts one run of each, on graphs of up to a million edges, and needs no
+folder of graphs: it takes the one that comes with the sources.
 """
 PAPERS_DEVICE = """
 The same on a device: whole runs from an open graph in the page cache, tiles decoded in each run, factors to

@@ -2,10 +2,12 @@
 
 OOCPR_GRAPHS=FOLDER python workflows/bench/papers.py --out workflows/bench/results/papers.json
 OOCPR_GRAPHS=FOLDER python workflows/bench/papers.py --device cuda --rmat 24 --out FILE.json --html FILE.html
+python workflows/bench/papers.py --quick
 
 Every run begins with an open store whose files are in the page cache, and ends with ranks: once when an L1
 error of 1e-10 is certified, and once by the rule of the papers, an L1 change below 1e-10. The error of each
-is measured too, against ranks certified to 1e-12. Systems take turns; times are medians.
+is measured too, against ranks certified to 1e-12. Systems take turns; times are medians. `oocpr bench papers`
+runs this program with the same options.
 """
 
 from __future__ import annotations
@@ -29,9 +31,14 @@ from rich.progress import track
 from rich.table import Table
 
 import oocpr
+from oocpr.cli import fail
+from oocpr.errors import OocprError, UsageError
 from oocpr.sources.rmat import Rmat
 
 TOL, EXACT = 1e-10, 1e-12
+RUNS = 5
+QUICK_EDGES = 1_000_000
+SHIPPED = Path(__file__).parents[2] / "data"
 STOPS = ("certified", "residual")
 
 GRAPHS = passes.GRAPHS | {
@@ -63,13 +70,37 @@ ON_DEVICES: dict[str, dict[str, Any]] = {
 
 
 def stores(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, oocpr.Graph]]:
-    """Import the graphs that were asked for."""
+    """Import the graphs that were asked for; with ``quick`` those that are there and not large."""
     if options.rmat:
         name = f"R-MAT {options.rmat}"
         yield name, oocpr.import_graph(Rmat(options.rmat), folder / "rmat.zarr", order="degree")
         return
     for name, file in GRAPHS.items():
-        yield name, oocpr.import_graph(str(options.graphs / file), folder / f"{file}.zarr")
+        if options.quick and not (options.graphs / file).exists():
+            continue
+        graph = oocpr.import_graph(str(options.graphs / file), folder / f"{file}.zarr")
+        if options.quick and graph.edges > QUICK_EDGES:
+            print(f"{name} is left out: {graph.edges:,} edges are not quick.", file=sys.stderr)
+            continue
+        yield name, graph
+
+
+def check(options: argparse.Namespace) -> None:
+    """Find the folder of the graphs, if one is needed; raises UsageError if it is not there or empty."""
+    if options.rmat:
+        return
+    if options.graphs is None:
+        if not options.quick:
+            raise UsageError(
+                "No folder of graphs is named.",
+                "Name it with --graphs FOLDER or OOCPR_GRAPHS; or give --rmat SCALE, or --quick.",
+            )
+        options.graphs = SHIPPED
+        print("No folder of graphs is named: those that come with the sources are taken.", file=sys.stderr)
+    if not any((options.graphs / file).exists() for file in GRAPHS.values()):
+        raise UsageError(
+            f"{options.graphs} has none of the graphs.", f"Name a folder with {', '.join(GRAPHS.values())}."
+        )
 
 
 def compare(graph: oocpr.Graph, systems: dict[str, dict[str, Any]], runs: int, title: str) -> dict[str, Any]:
@@ -77,7 +108,7 @@ def compare(graph: oocpr.Graph, systems: dict[str, dict[str, Any]], runs: int, t
     exact = oocpr.pagerank(graph, method="mixed", tol=EXACT).to_numpy()
     cells: dict[str, Any] = {name: {stop: {"seconds": []} for stop in STOPS} for name in systems}
     turns = [(name, stop) for _ in range(runs + 1) for name in systems for stop in STOPS]
-    for turn, (name, stop) in enumerate(track(turns, title, transient=True)):
+    for turn, (name, stop) in enumerate(track(turns, title, transient=True, disable=not sys.stdout.isatty())):
         begun = time.perf_counter()
         ranks = oocpr.pagerank(graph, stop=stop, tol=TOL, **systems[name])
         seconds, cell = time.perf_counter() - begun, cells[name][stop]
@@ -127,24 +158,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--graphs", type=Path, default=os.environ.get("OOCPR_GRAPHS"), help="their folder")
+    folder = os.environ.get("OOCPR_GRAPHS") or None
+    parser.add_argument("--graphs", type=Path, default=folder, help="their folder")
     parser.add_argument("--rmat", type=int, metavar="SCALE", help="R-MAT of 2^SCALE nodes in their place")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--runs", type=int, default=5, help="runs of each that count")
-    parser.add_argument("--out", type=Path, required=True, help="where the JSON goes")
+    parser.add_argument("--runs", type=int, help=f"runs of each that count; {RUNS}, or 1 with --quick")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="only graphs of up to a million edges; if no folder is named, those that come with the sources",
+    )
+    parser.add_argument("--out", type=Path, help="where the JSON goes")
     parser.add_argument("--html", type=Path, help="where the tables go as a page")
     options = parser.parse_args()
-    if options.graphs is None and not options.rmat:
-        parser.error("--graphs FOLDER, or OOCPR_GRAPHS, says where the graphs are; or --rmat SCALE")
+    check(options)
+    runs = options.runs or (1 if options.quick else RUNS)
     systems = SYSTEMS | (ON_DEVICES if options.device != "cpu" else {})
     if options.device != "cpu":
         systems = {name: {**how, "device": options.device} for name, how in systems.items()}
     found: dict[str, Any] = {"provenance": provenance("papers.py"), "graphs": {}}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, graph in stores(options, Path(folder)):
-            cells = compare(graph, systems, options.runs, name)
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, graph in stores(options, Path(temporary)):
+            cells = compare(graph, systems, runs, name)
             found["graphs"][name] = {"nodes": graph.nodes, "edges": graph.edges, "systems": cells}
-            options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            if options.out is not None:
+                options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     console = Console(record=options.html is not None, width=None if sys.stdout.isatty() else 120)
     for table in render(found):
         console.print(table)
@@ -153,4 +191,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OocprError as error:
+        sys.exit(fail(error.cause, error.remedy, error.exit_code))
