@@ -238,8 +238,11 @@ class DeviceTiers:
         in_host = spread_evenly(0, len(others), self.in_host)
         return on_device, frozenset(others[k] for k in in_host)
 
-    def validate(self) -> None:
-        """Raise DoesNotFitError, with both numbers and the way out, if the stripes do not fit."""
+    def validate(self, narrower: str = "use reads bits8") -> None:
+        """Raise DoesNotFitError, with both numbers and the way out, if the stripes do not fit.
+
+        `narrower`: what takes less of a device.
+        """
         if not self.fits:
 
             def of_all(size: int) -> str:
@@ -253,5 +256,5 @@ class DeviceTiers:
                 f"the run needs {of_all(need.total)} of the device (vectors {of_all(need.vectors)}, "
                 f"history {of_all(need.history)}, reads {of_all(need.reads)}, "
                 f"tiles {of_all(need.scratch + need.ring)}) and was given {of_all(self.memory)}.",
-                f"Give {enough} or more of it{fewer}, use reads bits8, or use device cpu.",
+                f"Give {enough} or more of it{fewer}, {narrower}, or use device cpu.",
             )

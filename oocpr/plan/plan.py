@@ -251,7 +251,10 @@ class Plan:
             # The stripe that lacks most first: with what it asks for, the others fit.
             devices = tuple(sorted(devices, key=lambda tiers: tiers.memory - tiers.need.total))
         for tiers in devices:
-            tiers.validate()
+            if self.method in SEGMENTED_METHODS:
+                tiers.validate("use method mixed")
+            else:
+                tiers.validate()
         if not self.fits:
             # Rounded up: who gives this much must not be refused again.
             enough = f"{-(-self.need.total // 2**20)}MiB"

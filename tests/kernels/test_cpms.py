@@ -31,7 +31,7 @@ from ..engine.running import Stored, build, planned_run
 from ..engine.test_cpms import GOLDEN
 from .conftest import RUNS
 from .shim.host import HostDevice
-from .test_staging import grouped, streaming_plan
+from .test_staging import damage_tile, grouped, streaming_plan
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
@@ -172,15 +172,7 @@ def test_damaged_tiles_end_a_sweep(device: Device, tiles_alone: None, segments: 
     rng, faults = np.random.default_rng(3), 0
     for turn in range(16):
         with Stored(GRAPH, 700) as store:
-            read_into = store.encoded.read_into
-
-            def damaged(tile: int, out: np.ndarray, *, direct: bool = False) -> int:
-                size: int = read_into(tile, out, direct=direct)  # noqa: B023
-                if tile == 3:
-                    out[rng.integers(8, size)] ^= 1 << rng.integers(0, 8)
-                return size
-
-            store.encoded.read_into = damaged  # type: ignore[method-assign]
+            damage_tile(store, 3, rng)
             with closing(sweeps_on(device, store, segments, WAYS[turn % 4])) as sweeps:
                 try:
                     sweeps.sweep(1, 2, 0.85, 0.01)
@@ -245,8 +237,9 @@ def test_a_run_keeps_its_promise(machine: PooledMachine, tmp_path: Path, method:
     assert found[0][0] < found[1][0] < found[2][0]
     for _, ranks in found[1:]:
         assert np.array_equal(ranks.to_numpy(), found[0][1].to_numpy())
-    with pytest.raises(DoesNotFitError):
+    with pytest.raises(DoesNotFitError) as refused:
         oocpr.pagerank(path, method=method, device="cuda", device_memory=found[0][0] // 2)
+    assert "use method mixed, or use device cpu" in refused.value.remedy
 
 
 @pytest.mark.long

@@ -34,7 +34,7 @@ from .conftest import RUNS
 from .matrices import exact_numbers
 from .several import plan_for
 from .test_partitions import sliced_plan
-from .test_staging import grouped, streaming_plan
+from .test_staging import damage_tile, grouped, streaming_plan
 from .tiles import groups, joined, placed
 
 if TYPE_CHECKING:
@@ -204,15 +204,7 @@ def test_damaged_tiles_end_a_run(device: Device, tiles_alone: None, kernel: str,
         with Stored(GRAPH, 300) as store:
             chosen = Settings(method="residual", reads="float32", tol=1e-3)
             plan = streaming_plan(store, chosen, store.tiles if stays else 0, 0)
-            read_into = store.encoded.read_into
-
-            def damaged(tile: int, out: np.ndarray, *, direct: bool = False) -> int:
-                size: int = read_into(tile, out, direct=direct)  # noqa: B023
-                if tile == 3:
-                    out[rng.integers(8, size)] ^= 1 << rng.integers(0, 8)
-                return size
-
-            store.encoded.read_into = damaged  # type: ignore[method-assign]
+            damage_tile(store, 3, rng)
             backend = CudaBackend(device, kernel, layouts_stay=stays)
             # Bits that stand for nothing change nothing.
             try:

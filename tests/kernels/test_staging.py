@@ -31,6 +31,8 @@ from .several import least_memory
 from .shim.host import HostDevice
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from oocpr.engine.method import Solution
     from oocpr.engine.tiles.groups import GroupedStore
     from oocpr.plan.plan import Plan
@@ -73,6 +75,19 @@ def streaming_plan(
     assert plan.device is not None
     assert (plan.device.on_device, plan.device.in_host) == (on_device, in_host)
     return plan
+
+
+def damage_tile(store: GraphStore, number: int, rng: np.random.Generator) -> None:
+    """Have a bit of a stored tile, past its first word, arrive changed; needs the fixture `tiles_alone`."""
+    read_into = store.encoded.read_into
+
+    def damaged(tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
+        size: int = read_into(tile, out, direct=direct)
+        if tile == number:
+            out[rng.integers(8, size)] ^= 1 << rng.integers(0, 8)
+        return size
+
+    store.encoded.read_into = damaged  # type: ignore[method-assign]
 
 
 def grouped(store: GraphStore, each: int = 1) -> GroupedStore:
