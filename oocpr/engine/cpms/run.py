@@ -171,6 +171,4 @@ def _sweeps(
 
     assert isinstance(store, GroupedStore), "a plan for devices has groups"
     opened, (tiers,) = open_device(device), plan.devices
-    return DeviceSweeps(
-        store, opened, segments, tiers, direct=plan.direct, slices=kernel == SEGMENTED_KERNELS[1]
-    )
+    return DeviceSweeps(store, opened, segments, tiers, direct=plan.direct, slices=kernel == "ell")

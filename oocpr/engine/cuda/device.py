@@ -178,7 +178,7 @@ class Device:
         return before
 
     def past_pool(self) -> contextlib.AbstractContextManager[None]:
-        """Let this thread take memory straight from the driver; its limit does not count it."""
+        """Let this thread take memory straight from the driver, past the limit of the pool."""
         past: contextlib.AbstractContextManager[None] = self.xp.cuda.using_allocator(None)
         return past
 
