@@ -622,7 +622,7 @@ def report_of(*words: Any) -> dict[str, Any]:
 def help_section(pins: Pins, graphs: Graphs) -> None:
     """What commands say of themselves, and what Python sees."""
     names = ("import", "append", "generate", "info", "plan", "rank", "top", "verify", "warmup")
-    for name in ("", "generate rmat", "bench papers", *names):
+    for name in ("", "generate rmat", "generate wu", "bench papers", *names):
         shown = command(*name.split(), "--help")["out"]
         pins.case(f"--help {name}", shown.splitlines)
         pins[f"flags {name}"] = sorted(set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", shown)))

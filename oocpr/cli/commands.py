@@ -164,6 +164,27 @@ def rmat(session: Session, /, scale: int, output: str, **parameters: Any) -> Non
     _import(session, Rmat(scale, **drawn), output, parameters)
 
 
+@generate.command(
+    params=[*options.WU, *options.BUILD, *options.CLUSTER],
+    examples="""
+    oocpr generate wu --like su -o su-like.zarr
+    oocpr generate wu --like edu-2001 --scale-down 8 -o small.zarr
+    """,
+)
+@click.pass_obj
+def wu(session: Session, /, like: str, scale_down: int, output: str, **parameters: Any) -> None:
+    """Make a graph of the same shape as one of Wu et al. 2010, not the graph itself.
+
+    Nodes and distinct edges are as many as rows and non-zeros in the paper. Its full distributions are not
+    at hand: here in-degrees follow a truncated power law that meets the number of edges, out-degrees are
+    skewed too, and nodes are shuffled. Three in ten nodes of Wikipedia's have no in-edges, which explains the
+    times that Shan et al. 2010 give for an FPGA.
+    """
+    from oocpr.sources.wu import Wu
+
+    _import(session, Wu(like, scale_down), output, parameters)
+
+
 @cli.command(
     params=[options.GRAPH, *options.INFO],
     examples="""

@@ -302,6 +302,15 @@ RMAT = [
         "--permute/--no-permute", "Shuffle the nodes, or leave the high degrees at the low ids.", default=True
     ),
 ]
+WU = [
+    option(
+        "--like NAME",
+        "su, su+ucb, wikipedia-20051105, wikipedia-20060925, wikipedia-20061104, wikipedia-20070206 or "
+        "edu-2001.",
+        required=True,
+    ),
+    option("--scale-down N", "Divide rows and edges by N, up to 1000.", default=1),
+]
 
 INFO = [
     flag("--degrees", "Count nodes and edges by in-degree and out-degree, too; reads two numbers a node."),

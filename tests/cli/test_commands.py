@@ -30,7 +30,18 @@ from oocpr.sources import FORMATS
 if TYPE_CHECKING:
     Run = Callable[..., Any]
 
-COMMANDS = ["import", "append", "generate rmat", "info", "plan", "rank", "top", "verify", "bench papers"]
+COMMANDS = [
+    "import",
+    "append",
+    "generate rmat",
+    "generate wu",
+    "info",
+    "plan",
+    "rank",
+    "top",
+    "verify",
+    "bench papers",
+]
 RANK_KEYS = {
     "nodes", "edges", "method", "reads", "damping", "tol", "converged", "error_bound", "passes", "gathers",
     "seconds", "compile_seconds", "gteps", "bytes_per_edge", "peak_memory", "top",

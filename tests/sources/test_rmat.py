@@ -75,7 +75,7 @@ def test_the_relabelling_is_a_bijection(scale):
 
     keys = Rmat(scale, seed=5)._keys
     half, mask = np.uint64((scale + 1) // 2), np.uint64(2**scale - 1)
-    images = {int(rmat._relabel(np.uint64(v), keys, half, mask)) for v in range(2**scale)}
+    images = {int(rmat.relabel(np.uint64(v), keys, half, mask)) for v in range(2**scale)}
     assert images == set(range(2**scale))
 
 

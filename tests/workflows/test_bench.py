@@ -364,3 +364,34 @@ def test_steps_of_the_contest_are_measured_against_exact_ranks(tmp_path: Path) -
         assert all(0 <= share <= 1 for share in each["top"])
     # Where a change of 1e-6 ends a run, the error may be damping over one less damping times that.
     assert all(max(each["L1"]) <= 0.85 / 0.15 * 1e-6 + 1e-6 for each in others)
+
+
+def test_rounds_are_counted_as_by_wu(tmp_path: Path) -> None:
+    found = run_bench("wu.py", "--quick", "--out", tmp_path / "wu.json")
+    (graph,) = found["graphs"].values()
+    assert (graph["nodes"], graph["edges"]) == (281_903 // 8, 2_312_497 // 8)
+    assert "not the graph itself" in graph["title"]
+    # Figures of the whole graph are not those of an eighth of it.
+    assert graph["published"] is None
+    processors, default = graph["systems"].values()
+    rate = (2 * graph["edges"] - graph["nodes"]) / processors["round, ms"] / 1e6
+    assert processors["GFlop/s"] == pytest.approx(rate)
+    assert processors["preparing, ms"] == 0
+    assert default["bound"] <= 1e-10
+
+
+def test_published_speedups_follow_from_published_times() -> None:
+    wu = import_module("wu")
+    assert list(wu.PUBLISHED) == list(wu.SHAPES)
+    for published in wu.PUBLISHED.values():
+        device = {"preparing, ms": published.preparing, "round, ms": published.round}
+        assert wu.speedup({"round, ms": published.processor}, device) == pytest.approx(
+            published.speedup, abs=0.06
+        )
+
+
+def test_vectors_are_not_timed_without_a_device() -> None:
+    words = [sys.executable, str(BENCH / "wu.py"), "--vectors"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Add --device cuda" in done.stderr
