@@ -257,7 +257,7 @@ def pagerank(
     (0, True, True)
     """
     from oocpr.engine.checkpoint import kept_run
-    from oocpr.engine.cuda.device import begin_contexts, named_devices
+    from oocpr.engine.cuda.names import begin_contexts, named_devices
     from oocpr.engine.planning import RunRequest, asked_settings, given_memory, plan_loaded, timed
     from oocpr.engine.run import rank_graph
     from oocpr.engine.stripe import chosen_device
@@ -479,7 +479,7 @@ def check_kernel(kernel: str | None) -> None:
 
 def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel: str | None) -> None:
     """Refuse parameters that the method and the device, which is not ``"auto"``, would ignore."""
-    from oocpr.engine.cuda.device import named_devices
+    from oocpr.engine.cuda.names import named_devices
 
     if method == "components" and stripes is not None:
         raise UsageError(

@@ -286,9 +286,14 @@ def _rank(
     tmp: str | None,
     **parameters: Any,
 ) -> int:
+    from oocpr.engine.cuda.names import begin_contexts, named_devices
+
+    if parameters["client"] is None:
+        # Devices take as long as all that is imported here.
+        begin_contexts(named_devices(parameters["device"]))
+
     from oocpr import api
     from oocpr.api.arguments import ImportOptions
-    from oocpr.engine.cuda.device import begin_contexts, named_devices
     from oocpr.engine.planning import KERNEL_BYTES
     from oocpr.result.names import names_of
     from oocpr.result.rank_files import check_room, check_sort
@@ -303,8 +308,6 @@ def _rank(
         )
     if output == "-" and json_path == "-":
         raise UsageError("-o - and --json - both want standard output.", "Name a file for one of them.")
-    if parameters["client"] is None:
-        begin_contexts(named_devices(parameters["device"]))
     removed = [] if output is None or output == "-" or is_url(output) else clear_abandoned(Path(output))
     with session.progress() as progress:
         opened = api.as_graph(

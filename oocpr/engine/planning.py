@@ -121,7 +121,8 @@ def given_memory(memory: str | int | None) -> int:
 
 def process_bytes(device: str = "cpu") -> int:
     """Bytes of the process before a run, its kernels loaded."""
-    from oocpr.engine.cuda.device import free_memory, named_devices
+    from oocpr.engine.cuda.device import free_memory
+    from oocpr.engine.cuda.names import named_devices
 
     for name in named_devices(device):
         # Who asks has the driver there, which takes memory of the process. A device that is not there is
@@ -196,7 +197,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
     with.
     """
     from oocpr.engine.cpms.run import check_segmented_kernel
-    from oocpr.engine.cuda.device import named_devices
+    from oocpr.engine.cuda.names import named_devices
     from oocpr.engine.stripe import check_weighted
 
     devices = named_devices(request.device)

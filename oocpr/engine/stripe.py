@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from oocpr.engine import method
 from oocpr.engine.backend import Streams, StripeSpec
-from oocpr.engine.cuda.device import ALL, all_devices, is_cuda, named_devices, open_device
+from oocpr.engine.cuda.device import all_devices, open_device
+from oocpr.engine.cuda.names import ALL, is_cuda, named_devices
 from oocpr.engine.degree_check import claims_of
 from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.engine.tiles.stream import PassTraffic, TileStream, returned

@@ -7,7 +7,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from oocpr.engine.cuda.device import named_devices, open_device
+from oocpr.engine.cuda.device import open_device
+from oocpr.engine.cuda.names import named_devices
 from oocpr.errors import DoesNotFitError
 
 from .shim.host import HostDevice

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +16,8 @@ import pytest
 import oocpr
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.baselines import BinThresholds
-from oocpr.engine.cuda.device import begin_contexts, check_device, is_cuda, named_devices, open_device
+from oocpr.engine.cuda.device import check_device, open_device
+from oocpr.engine.cuda.names import begin_contexts, is_cuda, named_devices
 from oocpr.engine.stripe import chosen_device, make_backend
 from oocpr.errors import UsageError
 
@@ -139,23 +143,58 @@ def test_bins_that_are_named_are_taken(
 def test_contexts_are_made_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     made, asked = [], threading.Event()
 
-    class Slow:
-        def __init__(self, name: str) -> None:
-            self.name = name
+    def find(found: Any, index: int) -> int:
+        assert asked.wait(60)
+        found._obj.value = 70 + index
+        return 101 if index == 1 else 0
 
-        @property
-        def free_bytes(self) -> int:
-            assert asked.wait(60)
-            made.append(self.name)
-            raise DriverError("out of memory")
-
-    monkeypatch.setattr("oocpr.engine.cuda.device.open_device", Slow)
+    driver = SimpleNamespace(
+        cuInit=lambda _: 0,
+        cuDeviceGet=find,
+        cuDevicePrimaryCtxRetain=lambda _, device: made.append(device.value),
+    )
+    monkeypatch.setattr("oocpr.engine.cuda.names.ctypes.CDLL", lambda _: driver)
     before = set(threading.enumerate())
-    begin_contexts(("cuda:0", "cuda:1"))
+    begin_contexts(("cuda:0", "cuda:1", "cuda:3"))
     assert made == []
     asked.set()
-    for thread in set(threading.enumerate()) - before:
-        thread.join()
-    assert made == ["cuda:0", "cuda:1"]
+    _wait_for_others(before)
+    assert made == [70, 73]
     begin_contexts(())
     assert set(threading.enumerate()) <= before
+
+
+def _wait_for_others(before: set[threading.Thread]) -> None:
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+
+
+def test_no_driver_and_one_that_fails_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    before = set(threading.enumerate())
+    for library in ("libcuda.so.1.none", "libc.so.6"):
+        monkeypatch.setattr("oocpr.engine.cuda.names.LIBRARY", library)
+        begin_contexts(("cuda:0",))
+        _wait_for_others(before)
+    assert raised == []
+
+
+@pytest.mark.device
+def test_the_context_is_there_before_cupy_is_loaded() -> None:
+    program = """
+import ctypes, sys, threading
+from oocpr.engine.cuda.names import begin_contexts
+
+begin_contexts(["cuda:0"])
+for thread in threading.enumerate():
+    if thread is not threading.main_thread():
+        thread.join()
+assert "cupy" not in sys.modules
+driver, flags, active = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint(), ctypes.c_int()
+assert driver.cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active)) == 0
+assert active.value == 1
+import cupy
+assert int(cupy.arange(5).sum()) == 10
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -17,7 +17,7 @@ import pytest
 import oocpr
 from oocpr.engine.cuda import backend
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.device import named_devices
+from oocpr.engine.cuda.names import named_devices
 from oocpr.engine.planning import asked_settings
 from oocpr.engine.probe import sample_run
 from oocpr.errors import DamagedError, DoesNotFitError, OocprError

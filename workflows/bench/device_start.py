@@ -40,7 +40,8 @@ begun = perf_counter()
 path, how = sys.argv[1], json.loads(sys.argv[2])
 import oocpr
 from oocpr.engine import planning
-from oocpr.engine.cuda.device import free_memory, named_devices
+from oocpr.engine.cuda.device import free_memory
+from oocpr.engine.cuda.names import named_devices
 from oocpr.engine.executors.local import LocalExecutor
 
 # Whoever asks first waits for CuPy and the driver.

@@ -12,7 +12,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
 from oocpr.engine.cpms.precision import UNKNOWN_CHANGE, PrecisionSchedule
-from oocpr.engine.cuda.device import is_cuda, open_device
+from oocpr.engine.cuda.device import open_device
+from oocpr.engine.cuda.names import is_cuda
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from types import ModuleType
 from typing import Any, Protocol, cast
@@ -15,12 +15,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from oocpr.engine.cuda.communication import NcclTransport, PeerCopies
 from oocpr.engine.cuda.kernel_cache import cached_binary
+from oocpr.engine.cuda.names import device_index
 from oocpr.errors import DoesNotFitError, UsageError, install_remedy
 from oocpr.system import PIECE_ITEMS, in_threads
 from oocpr.units import format_bytes
-
-ALL = "cuda:all"
-"""Name of all devices of the machine."""
 
 MIN_CAPABILITY = (7, 5)
 """Oldest compute capability that the kernels are compiled for."""
@@ -37,7 +35,6 @@ OPTIONS = ("-std=c++17", "-lineinfo")
 OPTIONS_OF_CUPY = ("-ftz=true",)
 """What CuPy adds where it compiles a module."""
 
-_NAME = re.compile(r"cuda(?::(\d+))?")
 _INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 _ONCE = re.compile(r"\s*#\s*pragma\s+once\b")
 _PARAMETER = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -422,37 +419,6 @@ def _read(file: str) -> str:
     return files("oocpr.kernels").joinpath(file).read_text(encoding="utf-8")
 
 
-def is_cuda(name: str) -> bool:
-    """Whether a name is ``cuda`` or ``cuda:`` and a number.
-
-    >>> is_cuda("cuda:1"), is_cuda("cuda:"), is_cuda("cpu")
-    (True, False, False)
-    """
-    return _NAME.fullmatch(name) is not None
-
-
-def named_devices(name: str) -> tuple[str, ...]:
-    """Split the names of CUDA devices; empty if anything else is named.
-
-    Raises UsageError if a device is named twice.
-
-    >>> named_devices("cuda:0,cuda:2"), named_devices("cuda"), named_devices("cpu")
-    (('cuda:0', 'cuda:2'), ('cuda:0',), ())
-    """
-    names = []
-    for part in name.split(","):
-        found = _NAME.fullmatch(part)
-        if not found:
-            return ()
-        names.append(f"cuda:{int(found[1] or 0)}")
-    for known in names:
-        if names.count(known) > 1:
-            raise UsageError(
-                f"device {known} is named twice.", f"Name each device once, or all of them as {ALL}."
-            )
-    return tuple(names)
-
-
 def all_devices() -> str:
     """Names of all CUDA devices of the machine, with commas between them."""
     open_device("cuda")
@@ -466,9 +432,7 @@ def open_device(name: str) -> Device:
 
     Raises UsageError if CuPy or the driver is missing, there is no such device, or it is too old.
     """
-    found = _NAME.fullmatch(name)
-    assert found, f"{name} is no name of a CUDA device"
-    index = int(found[1] or 0)
+    index = device_index(name)
     try:
         import cupy
     except ImportError as error:
@@ -479,24 +443,6 @@ def open_device(name: str) -> Device:
         ) from error
     check_device(cupy, name, index)
     return Device(index)
-
-
-def begin_contexts(names: Iterable[str]) -> None:
-    """Have devices make their contexts, a quarter of a second each, while the caller does something else.
-
-    One that cannot be used is refused when it is.
-    """
-    devices: list[Device] = []
-    with contextlib.suppress(UsageError):
-        devices.extend(open_device(name) for name in names)
-
-    def make() -> None:
-        for device in devices:
-            with contextlib.suppress(Exception):
-                _ = device.free_bytes
-
-    if devices:
-        threading.Thread(target=make).start()
 
 
 def free_memory(name: str) -> int:

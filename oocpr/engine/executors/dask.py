@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.engine.cuda.communication import has_nccl, new_unique_id
-from oocpr.engine.cuda.device import ALL, all_devices, free_memory, open_device
+from oocpr.engine.cuda.device import all_devices, free_memory, open_device
+from oocpr.engine.cuda.names import ALL
 from oocpr.engine.executors.dask_client import (
     CHECK_INTERVAL,
     RANK_AGAIN,
