@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
@@ -96,7 +97,7 @@ import oocpr
 
 path, how = sys.argv[1], json.loads(sys.argv[2])
 took = []
-for _ in range(6):
+for _ in range(1 + how.pop("later")):
     called = perf_counter()
     oocpr.pagerank(path, **how)
     took.append(perf_counter() - called)
@@ -105,6 +106,9 @@ print(json.dumps(took[1:]))
 
 REPEATS = 5
 LINK_BYTES = 1 << 30
+RATE_BYTES = 2 << 30
+"""Bytes of tiles that are read for a rate, or a little more."""
+
 READING = (1, 8)
 """Threads that read files of tiles."""
 
@@ -198,8 +202,10 @@ def apart(work: Callable[[], Any]) -> Any:
 
 
 def rates(store: Path) -> dict[str, float | None]:
-    """Rates at which the files of the tiles are read; None for a disk that cannot be asked alone."""
+    """Rates at which files of the tiles are read; None for a disk that cannot be asked alone."""
     files = tile_files(store)
+    sizes = accumulate(path.stat().st_size for path in files)
+    files = [path for path, before in zip(files, [0, *sizes], strict=False) if before < RATE_BYTES]
     read_all(store)
     found: dict[str, float | None] = {
         f"page cache, threads {threads}, GB/s": read_rate(files, threads) / 1e9 for threads in READING
@@ -242,7 +248,9 @@ def measure(store: Path, options: argparse.Namespace, note: Callable[[str, Any],
             of_budget = runs.setdefault(budget, [])
             of_budget.append(run)
             note(budget, {"runs": len(of_budget), **spread(of_budget)})
-    note("later calls of pagerank in one process, seconds", told_by(LATER, store, usual))
+    if options.later:
+        later = told_by(LATER, store, {**usual, "later": options.later})
+        note("later calls of pagerank in one process, seconds", later)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -250,6 +258,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("stores", type=Path, nargs="+", metavar="STORE", help="graphs, imported")
     parser.add_argument("--runs", type=int, default=5, help="of each, after one that is not counted")
+    parser.add_argument("--later", type=int, default=5, help="calls in one process after its first; 0: none")
     parser.add_argument("--budgets", nargs="+", default=[EVERYTHING, "2GiB"], help="of the device's memory")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--memory", help="of the process")
