@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster, Security
 
 import oocpr
 from oocpr.engine.executors import dask_client
-from oocpr.engine.executors.dask_client import cluster_errors, open_client
+from oocpr.engine.executors.dask_client import _start_errors, cluster_errors, open_client
 from oocpr.errors import EXTRAS, DoesNotFitError, LostError, SetupError, UsageError
 
 from .digraphs import random_digraph
@@ -175,6 +175,11 @@ def test_what_is_said_to_be_installed_is_in_the_extras():
     for extra, packages in EXTRAS.items():
         wanted = " ".join(project["optional-dependencies"][extra])
         assert all(package in wanted for package in packages.split())
+
+
+def test_what_dask_asserts_of_workers_that_never_came_is_no_defect():
+    with pytest.raises(LostError, match=r"ended while it was started: Status\.starting"), _start_errors():
+        raise AssertionError("Status.starting")
 
 
 @pytest.mark.long

@@ -152,7 +152,8 @@ def _start_errors() -> Iterator[None]:
     """Raise why workers of this machine did not come: an error of their Python, or that they ended."""
     try:
         yield
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, AssertionError) as error:
+        # Dask asserts that its processes have ended, and some may still be starting.
         causes: list[BaseException] = [error]
         while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
             causes.append(cause)
