@@ -328,6 +328,7 @@ def pagerank(
             memory=memory,
             device_memory=device_memory,
             stripes=stripes or (None if kept is None else kept.stripes),
+            first_tiles=() if kept is None or stripes else kept.first_tiles,
             threads=threads,
             device=device,
             kernel=kernel,
@@ -342,7 +343,15 @@ def pagerank(
             kept=kept is not None,
             reusable=_decoded_bytes(opened),
         )
+        path = store.path if "://" in store.path else str(Path(store.path).resolve())
         planned, loading = plan_loaded(store, settings, request, progress)
+        if client is not None and request.stripes is None and not reproducible:
+            from oocpr.engine.probe.workers import MIN_EDGES, worker_speeds
+
+            alike = bool(planned.plan.devices) or store.edges < MIN_EDGES
+            if len(planned.plan.stripes) > 1 and not alike:
+                speeds = worker_speeds(client, path, identity, planned.plan, planned.settings, progress)
+                planned = plan_loaded(store, settings, replace(request, speeds=speeds), progress)[0]
         made = planned.plan
         _LOG.info("plan of the run:\n%s", made)
         if predict:
@@ -354,7 +363,7 @@ def pagerank(
                 planned.store,
                 made,
                 planned.settings,
-                path=store.path if "://" in store.path else str(Path(store.path).resolve()),
+                path=path,
                 client=client,
                 backend=device,
                 threads=threads,

@@ -22,6 +22,7 @@ import numpy as np
 
 from oocpr.engine.method import Memory, PassRecord, State
 from oocpr.errors import DoesNotFitError, StoppedError, UsageError
+from oocpr.plan.partition import stripe_tiles
 from oocpr.store.checkpoint import CheckpointFolder, digest
 from oocpr.system import ENDING
 from oocpr.units import format_seconds, parse_seconds
@@ -142,6 +143,12 @@ class Checkpoints(KeptRun):
     def stripes(self) -> int | None:
         """Stripes of the run that goes on; None for a new one."""
         return None if self._last is None else len(self._last["run"]["stripes"])
+
+    @property
+    def first_tiles(self) -> list[int]:
+        """First tile of each of them, if they are not alike."""
+        found: list[int] = [] if self._last is None else self._last["run"].get("first tiles", [])
+        return found
 
     def resume(self, job: Job, store: RankedStore) -> Resumed | None:
         """See KeptRun; raises UsageError, with what differs, if the last checkpoint is of another run."""
@@ -291,6 +298,8 @@ def _facts(job: Job, store: RankedStore) -> dict[str, Any]:
     first = job.backend[0] if isinstance(job.backend, tuple) else job.backend
     kind = first if isinstance(first, str) else first.name
     tiers = [(each.pairs, each.inside) for each in plan.devices]
+    # Those of devices follow from the plan.
+    alike = bool(plan.devices) or plan.stripes == stripe_tiles(plan.stats.tiles, len(plan.stripes))
     return {
         "graph": store.identity,
         "damping": settings.damping,
@@ -301,6 +310,7 @@ def _facts(job: Job, store: RankedStore) -> dict[str, Any]:
         "start": digest(job.start),
         "device": kind.partition(":")[0],
         "stripes": rows,
+        **({} if alike else {"first tiles": [first for first, _ in plan.stripes]}),
         # Runs without an exchange go on from checkpoints that were made before there was any.
         **({"sections": plan.sections} if plan.sections > 1 else {}),
         "mixing": settings.mixing,

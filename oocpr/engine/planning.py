@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import UsageError
 from oocpr.plan.device_plan import plan_on_devices, resident_weights
 from oocpr.plan.memory import SEGMENTED_KERNELS, SEGMENTED_METHODS, weighted_tile_bytes
-from oocpr.plan.partition import GraphStats, stripe_tiles, weighted_stripes
+from oocpr.plan.partition import GraphStats, speed_shares, stripe_owner, stripe_tiles, weighted_stripes
 from oocpr.plan.plan import PlanRequest, choose_method, make_plan
 from oocpr.plan.products import BALANCED
 from oocpr.plan.residency import IO, wants_direct
@@ -74,6 +76,8 @@ class RunRequest:
     started: bool = False  # whether the run begins from another vector
     alone: bool = True  # whether this process computes, without a cluster
     workers: int = 1  # processes of the cluster
+    speeds: Sequence[float] = ()  # what was measured of them, in the order in which they get stripes
+    first_tiles: Sequence[int] = ()  # of the stripes of a run that goes on, if they are not alike
     free: Sequence[int] = ()  # bytes of each CUDA device of the cluster's workers, if they are to be used
     limits: Sequence[
         int
@@ -244,15 +248,33 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
         plan, tiled = plan_for_devices(store, stats, wanted, () if request.free else devices)
     else:
         plan = make_plan(stats, wanted)
+        if request.first_tiles or request.speeds:
+            wanted = replace(wanted, bounds=_cut(plan, request))
+            plan = make_plan(stats, wanted)
         if given < asked and plan.fits and plan.method != "components":
             # Each worker has vectors, history and tiles of its own stripes only.
-            count, need = len(plan.stripes), plan.need
+            need = plan.need
             alike = need.total - need.vectors - need.history
-            most = -(-count // len(request.limits))
-            more = min(asked, alike + (given - alike) * count // most)
+            more = min(asked, alike + (given - alike) * stats.tiles // _most_tiles(plan, len(request.limits)))
             plan = make_plan(stats, replace(wanted, memory=more))
         plan = replace(plan, better=better or plan.better)
     return PlannedRun(settings, _with_io(plan, request, store), tiled)
+
+
+def _cut(plan: Plan, request: RunRequest) -> tuple[tuple[int, int], ...]:
+    """Tiles of each stripe of a run that goes on, or whose workers differ in speed."""
+    tiles = plan.stats.tiles
+    if request.first_tiles:
+        return tuple(pairwise([*request.first_tiles, tiles]))
+    return weighted_stripes(np.ones(tiles, np.int64), speed_shares(request.speeds, len(plan.stripes)))
+
+
+def _most_tiles(plan: Plan, workers: int) -> int:
+    """Tiles of the worker that has most."""
+    of = [0] * workers
+    for stripe, (first, last) in enumerate(plan.stripes):
+        of[stripe_owner(stripe, len(plan.stripes), workers)] += last - first
+    return max(of)
 
 
 def _plan_segmented(
@@ -394,10 +416,10 @@ def plan_for_devices(
         assert stripes is not None, "more are asked for than there are devices"
         resident = streamed = stripe_tiles(stats.tiles, stripes)
     else:
-        resident = weighted_stripes(resident_weights(store.tile_rows, stats.tile_edges), len(given))
+        resident = weighted_stripes(resident_weights(store.tile_rows, stats.tile_edges), [1] * len(given))
         streamed = resident
         if sizes is not None and not request.reproducible:
-            streamed = weighted_stripes(sizes, len(given))
+            streamed = weighted_stripes(sizes, [1] * len(given))
 
     def planned(size: GroupSize) -> Planned:
         bounds, parts = group_bounds(

@@ -7,7 +7,7 @@ rows over earlier partitions wait in pinned memory of the host, and so does what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -81,6 +81,32 @@ def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairwise(bounds))
 
 
+def stripe_owner(stripe: int, stripes: int, workers: int) -> int:
+    """Worker of a stripe; neighbours are one worker's.
+
+    >>> [stripe_owner(stripe, 5, 2) for stripe in range(5)]
+    [0, 0, 0, 1, 1]
+    """
+    return stripe * workers // stripes
+
+
+def speed_shares(speeds: Sequence[float], stripes: int) -> list[float]:
+    """Share that each stripe has of the tiles, so that workers of such speeds end a pass together.
+
+    Speeds that differ by less than a fifth are taken for equal, others in eighths of the highest: measured
+    again, they give the same stripes as a rule, and so the same bits.
+
+    >>> speed_shares([90.0, 44.0], 3), speed_shares([90.0, 80.0], 2)
+    ([0.5, 0.5, 0.5], [1.0, 1.0])
+    """
+    highest = max(speeds)
+    if min(speeds) > 0.8 * highest:
+        speeds, highest = [1.0] * len(speeds), 1.0
+    rounded = [max(1, round(8 * speed / highest)) / 8 for speed in speeds]
+    owners = [stripe_owner(stripe, stripes, len(speeds)) for stripe in range(stripes)]
+    return [rounded[owner] / owners.count(owner) for owner in owners]
+
+
 def section_tiles(stripe: tuple[int, int], sections: int, number: int) -> range:
     """Tiles of a section of a stripe; none if the stripe has fewer tiles than sections.
 
@@ -92,14 +118,19 @@ def section_tiles(stripe: tuple[int, int], sections: int, number: int) -> range:
     return range(first + tiles * number // sections, first + tiles * (number + 1) // sections)
 
 
-def weighted_stripes(weights: NDArray[np.int64], stripes: int) -> tuple[tuple[int, int], ...]:
-    """First tile of each stripe and the one past its last, of weights as even as can be."""
-    tiles = len(weights)
+def weighted_stripes(weights: NDArray[np.int64], shares: Sequence[float]) -> tuple[tuple[int, int], ...]:
+    """First tile of each stripe and the one past its last, of weights as near to such shares as can be.
+
+    >>> weighted_stripes(np.ones(10, np.int64), [2, 1, 2])
+    ((0, 4), (4, 6), (6, 10))
+    """
+    tiles, stripes = len(weights), len(shares)
     stripe_tiles(tiles, stripes)
     before = np.concatenate([[0], np.cumsum(weights)])
+    ends = np.cumsum(shares)
     bounds = [0]
     for stripe in range(1, stripes):
-        wanted = before[-1] * stripe / stripes
+        wanted = before[-1] * ends[stripe - 1] / ends[-1]
         nearest = int(np.abs(before - wanted).argmin())
         bounds.append(min(max(nearest, bounds[-1] + 1), tiles - (stripes - stripe)))
     return tuple(pairwise([*bounds, tiles]))

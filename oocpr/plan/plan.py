@@ -53,6 +53,7 @@ class PlanRequest:
     base: int = 0  # those that it uses already
     sweeps: int | None = None  # of a tile per pass, on processors; None to choose by the edges inside tiles
     stripes: int | None = None  # None to choose by the size of the graph, or the number of devices or workers
+    bounds: tuple[tuple[int, int], ...] = ()  # of the stripes' tiles, if they are known already
     workers: int = 1  # processes that share the stripes
     device_memory: tuple[int, ...] = ()  # bytes that may be used of each device
     promised: bool = False  # whether these are the caller's word
@@ -363,10 +364,10 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
         return _scc_plan(stats, request)
     if request.method in SEGMENTED_METHODS:
         return _segmented_plan(stats, request)
-    stripes = request.stripes
+    stripes = len(request.bounds) or request.stripes
     if stripes is None:
         stripes = default_stripes(stats.edges, stats.tiles, request.workers)
-    bounds = stripe_tiles(stats.tiles, stripes)
+    bounds = request.bounds or stripe_tiles(stats.tiles, stripes)
     mixed = request.method == "mixed"
     sweeps = (request.sweeps or sweeps_for(stats.local_share, stripes)) if mixed else 1
     # If few edges stay inside tiles, reading what others propose saved R-MAT one pass in ten, and made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -303,6 +304,42 @@ def test_runs_go_on_with_and_without_workers(path: str, tmp_path: Path) -> None:
         oocpr.pagerank(path, **how, checkpoint=place, max_passes=3)
         again = oocpr.pagerank(path, method="mixed", client=two, checkpoint=place, resume=True)
         assert bits(again) == whole
+
+
+@pytest.mark.long
+def test_stripes_by_speed_are_those_that_a_run_goes_on_with(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe, place = import_module("oocpr.engine.probe.workers"), tmp_path / "kept"
+    monkeypatch.setattr(probe, "MIN_EDGES", 0)
+    measured: list[list[float]] = []
+
+    def speeds(*asked: Any) -> list[float]:
+        measured.append(original(*asked))
+        return [1.0, 0.25]
+
+    original = probe.worker_speeds
+    monkeypatch.setattr(probe, "worker_speeds", speeds)
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as two,
+    ):
+        whole = oocpr.pagerank(path, method="mixed", client=two)
+        oocpr.pagerank(path, method="mixed", client=two, checkpoint=place, max_passes=3)
+        kept = CheckpointFolder(str(place)).read()
+        assert kept is not None
+        tiles = oocpr.open_graph(path).store.tiles
+        assert kept["run"]["first tiles"] == [0, round(tiles * 0.8)]
+        with pytest.raises(UsageError, match="is of a run with stripes"):
+            oocpr.pagerank(path, method="mixed", stripes=2, checkpoint=place, resume=True)
+        again = oocpr.pagerank(path, method="mixed", checkpoint=place, resume=True)
+        assert [len(found) for found in measured] == [2, 2]
+        assert all(0 < rate < math.inf for found in measured for rate in found)
+        # Stripes that somebody counts are alike.
+        oocpr.pagerank(path, method="mixed", stripes=2, client=two)
+        assert len(measured) == 2
+    assert bits(again) == bits(whole)
+    assert bits(whole) != bits(oocpr.pagerank(path, method="mixed", stripes=2))
 
 
 @pytest.mark.long

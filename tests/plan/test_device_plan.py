@@ -241,16 +241,20 @@ def plan_alone(given: int) -> Plan:
     return plan_on_devices(grouped_stats(FACTS, layout), layout, request, all_resident=False)
 
 
-@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=60), st.integers(1, 9))
-def test_stripes_of_tiles_of_all_sizes_are_as_large_as_can_be(sizes, stripes):
+@given(
+    st.lists(st.integers(1, 10**6), min_size=1, max_size=60),
+    st.lists(st.sampled_from([0.125, 0.5, 1.0]), min_size=1, max_size=9),
+)
+def test_stripes_of_tiles_of_all_sizes_are_as_near_to_their_shares_as_can_be(sizes, shares):
+    stripes = len(shares)
     assume(stripes <= len(sizes))
-    cuts = weighted_stripes(np.array(sizes), stripes)
+    cuts = weighted_stripes(np.array(sizes), shares)
     assert (len(cuts), cuts[0][0], cuts[-1][1]) == (stripes, 0, len(sizes))
     assert all(first < last for first, last in cuts)
     assert all(one[1] == other[0] for one, other in pairwise(cuts))
     # Borders miss where they should be by half a tile, or there is a tile for each and no more.
     for k, (first, _) in enumerate(cuts[1:], 1):
-        missed = abs(sum(sizes[:first]) - sum(sizes) * k / stripes)
+        missed = abs(sum(sizes[:first]) - sum(sizes) * sum(shares[:k]) / sum(shares))
         pushed = any(last - first == 1 for first, last in cuts)
         assert missed <= max(sizes) / 2 or pushed
 
@@ -336,7 +340,7 @@ def test_stripes_that_stay_have_as_much_to_do_as_each_other(rows, stripes):
     # Of two tiles of as many edges, the one of more rows takes longer.
     assert (np.argsort(weights, kind="stable") == np.argsort(rows, kind="stable")).all()
     assert weights.sum() == len(rows) * 2**20 + ROW_EDGES * tile_rows[-1]
-    cuts = weighted_stripes(weights, stripes)
+    cuts = weighted_stripes(weights, [1] * stripes)
     loads = [weights[first:last].sum() for first, last in cuts]
     assert max(loads) - weights.sum() / stripes <= weights.max()
 

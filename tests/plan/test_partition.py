@@ -1,4 +1,4 @@
-"""Plans that have what rows gather in slices of the nodes, from integers."""
+"""Plans that have what rows gather in slices of the nodes, and stripes by speed, from integers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from oocpr.plan.partition import (
     partition_bounds,
     partition_counts,
     partition_nodes,
+    speed_shares,
+    stripe_owner,
 )
 from oocpr.plan.tile_groups import group_bounds, grouped_stats, layout_of
 from oocpr.units import parse_bytes
@@ -188,3 +190,18 @@ def test_tiles_pass_once_for_each_slice() -> None:
     whole = planned(GIB)
     assert "parts" not in str(whole)
     assert whole.to_json()["slices"] == 1
+
+
+@given(st.lists(st.floats(1.0, 1e9), min_size=1, max_size=5), st.integers(1, 20))
+def test_a_worker_has_as_many_tiles_as_it_is_fast(speeds, stripes):
+    shares = speed_shares(speeds, stripes)
+    workers = len(speeds)
+    of = [0.0] * workers
+    for stripe, share in enumerate(shares):
+        of[stripe_owner(stripe, stripes, workers)] += share
+    busy = [worker for worker in range(workers) if of[worker]]
+    assert len(busy) == min(workers, stripes)
+    alike = min(speeds) > 0.8 * max(speeds)
+    for worker in busy:
+        expected = 1.0 if alike else max(0.125, speeds[worker] / max(speeds))
+        assert of[worker] == pytest.approx(expected, abs=1 / 16)

@@ -122,7 +122,9 @@ class Made:
         """Give it in the groups that so many devices take, each those of a stripe."""
         stats, rows, sizes = self.coded.stats, self.coded.tile_rows, self.coded.sizes
         weights = resident_weights(rows, stats.tile_edges) if stays else sizes
-        bounds, stripes = group_bounds(weighted_stripes(weights, devices), stats.tile_edges, group_edges)
+        bounds, stripes = group_bounds(
+            weighted_stripes(weights, [1] * devices), stats.tile_edges, group_edges
+        )
         layout = layout_of(stats, rows, sizes, bounds)
         return Taken(
             InMemory(rows, self.coded.source, self.degree).grouped(layout),

@@ -49,6 +49,7 @@ from oocpr.engine.executors.dask_worker import (
 )
 from oocpr.engine.executors.shared_memory import SharedMemory, read_shared
 from oocpr.errors import DoesNotFitError, LostError, UsageError
+from oocpr.plan.partition import stripe_owner
 
 if TYPE_CHECKING:
     from oocpr.engine.method import PassRecord, Solution, State
@@ -391,7 +392,7 @@ class DaskExecutor:
     def _wait(self, calls: Sequence[Any], meanwhile: Callable[[], None] = lambda: None) -> list[Any]:
         """Results of all calls, or the first failure of one; now and then does something else meanwhile."""
         with self._errors():
-            while (results := self._client.sync(_results, calls)) is None:
+            while (results := self._client.sync(results_of, calls)) is None:
                 self._watch.check(self._names)
                 meanwhile()
             return list(results)
@@ -432,7 +433,7 @@ def _assignments(job: Job, client: Any) -> list[DeviceAssignment]:
         assigned = [DeviceAssignment(worker, "") for worker in workers]
     if not assigned:
         raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
-    return [assigned[stripe * len(assigned) // stripes] for stripe in range(stripes)]
+    return [assigned[stripe_owner(stripe, stripes, len(assigned))] for stripe in range(stripes)]
 
 
 def _take(part: NDArray[np.float64] | SharedRanks, out: NDArray[np.float64]) -> None:
@@ -452,7 +453,7 @@ async def _scattered(client: Any, value: Any, workers: Sequence[str]) -> list[An
     return list(await asyncio.gather(*sent))
 
 
-async def _results(calls: Sequence[Any]) -> list[Any] | None:
+async def results_of(calls: Sequence[Any]) -> list[Any] | None:
     """What calls return, or None if some have not ended after CHECK_INTERVAL; raises the first failure."""
 
     async def result(call: Any) -> Any:
@@ -501,7 +502,7 @@ def rank_on_worker(
     with cluster_errors(client, remedy=_MORE_MEMORY):
         future = client.submit(rank_whole, path, identity, settings, threads, teleport, start, pure=False)
         begun: float | None = None
-        while (results := client.sync(_results, [future])) is None:
+        while (results := client.sync(results_of, [future])) is None:
             if check_workers(client, ()):
                 begun = None
                 continue
