@@ -195,8 +195,8 @@ def import_graph(
         A ``distributed.Client`` whose workers read, sort and store the edges, to the same bytes; None to
         work in this process. Workers have to find the files of `source` and the folder of `path` under the
         same paths, and go by their own memory limits. What they cannot do, this process does alone, and says
-        so: names, ids that 32 bits do not hold, orders but ``"keep"`` and ``"degree"``, `resume`, formats but
-        text and Parquet, and whatever is in the memory of this process.
+        so: orders but ``"keep"`` and ``"degree"``, `resume`, formats but text and Parquet, and whatever is in
+        the memory of this process.
     progress
         True to see on standard error how far it is, or an `oocpr.progress.Progress`; None for silence.
     on_message
@@ -431,7 +431,8 @@ def append(
     memory, tmp, overwrite, progress
         As for `import_graph`.
     client
-        Is taken as for `import_graph`, but this process adds the edges alone, and says so.
+        As for `import_graph`: workers read the stored edges and the new ones, and import both. They have to
+        find `graph` as well. To a graph whose nodes have names this process adds edges alone.
     **options
         How the source is read, see `oocpr.api.arguments.ImportOptions`, without labels; ``duplicates`` is
         what it was when the graph was imported, and only graphs of earlier versions need it.
@@ -439,7 +440,7 @@ def append(
     Returns
     -------
     Graph
-        Its ``notices`` say how many tiles were copied.
+        Its ``notices`` say how many tiles were copied, unless workers have made all anew.
 
     Raises
     ------
@@ -447,6 +448,8 @@ def append(
         As for `import_graph`; also if the graph has another order, or names for ids.
     NotAStoreError, DamagedError, ReplacedError
         As for `open_graph`, and if the graph's store was replaced since it was opened.
+    SetupError
+        If a worker does not find the graph's store.
 
     Examples
     --------
@@ -468,7 +471,8 @@ def append(
     opened = open_source(source, **cast("SourceOptions", options))
     budget = parse_bytes(memory)
     _LOG.info("adding %s to %s, as %s, with at most %d bytes of memory", opened.name, old.path, path, budget)
-    with old.store.unchanged():
+    left: list[str] = []
+    with old.store.unchanged(), _import_workers(client, tmp) as workers:
         _, copied = append_store(
             old.store,
             opened,
@@ -478,10 +482,10 @@ def append(
             overwrite=overwrite,
             duplicates=duplicates,
             progress=progress,
+            on_message=left.append,
+            workers=workers,
         )
-    tiles = old.store.tiles
-    unchanged = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."
-    notices = [*opened.notices, *weight_notices(opened, duplicates), unchanged]
-    if client is not None:
-        notices.append("This process added the edges alone, without workers.")
+    notices = [*left, *opened.notices, *weight_notices(opened, duplicates)]
+    if copied is not None:
+        notices.append(f"{copied:,} of {old.store.tiles:,} tiles of {old.path} are as they were.")
     return Graph(open_store(path), notices=notices)

@@ -343,14 +343,15 @@ def pagerank(
             kept=kept is not None,
             reusable=_decoded_bytes(opened),
         )
-        path = store.path if "://" in store.path else str(Path(store.path).resolve())
         planned, loading = plan_loaded(store, settings, request, progress)
         if client is not None and request.stripes is None and not reproducible:
             from oocpr.engine.probe.workers import MIN_EDGES, worker_speeds
 
             alike = bool(planned.plan.devices) or store.edges < MIN_EDGES
             if len(planned.plan.stripes) > 1 and not alike:
-                speeds = worker_speeds(client, path, identity, planned.plan, planned.settings, progress)
+                speeds = worker_speeds(
+                    client, store.shared_path, identity, planned.plan, planned.settings, progress
+                )
                 planned = plan_loaded(store, settings, replace(request, speeds=speeds), progress)[0]
         made = planned.plan
         _LOG.info("plan of the run:\n%s", made)
@@ -363,7 +364,7 @@ def pagerank(
                 planned.store,
                 made,
                 planned.settings,
-                path=path,
+                path=store.shared_path,
                 client=client,
                 backend=device,
                 threads=threads,

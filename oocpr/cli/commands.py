@@ -118,6 +118,7 @@ def _import(session: Session, source: Any, output: str, parameters: dict[str, An
     examples="""
     oocpr append web.zarr monday.txt.gz -o web2.zarr
     oocpr append pages.zarr 'links-*.tsv' -o pages.zarr --overwrite
+    oocpr append web.zarr monday.txt -o web2.zarr --scheduler tcp://10.0.0.1:8786
     oocpr rank web2.zarr --start ranks.parquet -o ranks2.parquet
     """,
 )  # fmt: skip
@@ -129,7 +130,8 @@ def append(session: Session, /, graph: str, source: tuple[str, ...], output: str
     again, and tiles before the first new edge are copied. Nodes are the same where they have the same id or,
     if the graph has names, the same name. To a graph with weights come edges with weights, and duplicates
     become what they became when it was imported; sums may differ in their last digits from those of one
-    import.
+    import. Dask workers make all tiles anew, to the same store; to a graph with names this process adds edges
+    alone.
     """
     from oocpr import api
 

@@ -2,202 +2,52 @@
 
 Tiles hold equally many edges in the order of their rows, so those before the first new edge are what they
 were, and are copied. Later ones are decoded, merged with the new edges, and cut anew.
-"""
 
-# numba compiles by the types of the arguments, not by annotations.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+Workers read ranges of tiles beside parts of the source, and import the edges of both.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import uint32, uint64
 from numpy.typing import NDArray
 
 from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import require
 from oocpr.ingest.build import Pipeline, Resources
+from oocpr.ingest.cluster import ClusterImport, OneProcessError
+from oocpr.ingest.merge import NewEdges
 from oocpr.ingest.orders import make_order
 from oocpr.ingest.resume import OneShotImport
-from oocpr.ingest.rows import EdgeCounter, Rows, check_finite, duplicate_policy
-from oocpr.ingest.spill.partition import NO_WEIGHTS
-from oocpr.jit import entry, inner
+from oocpr.ingest.rows import EdgeCounter, Rows, duplicate_policy
 from oocpr.progress import Progress, silent
 from oocpr.sources.base import BaseSource
-from oocpr.sources.block import Block, NameBlock, NodeBlock, Source, Strings
+from oocpr.sources.block import Block, EdgeBlock, NameBlock, NodeBlock, Source, Strings
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tiles import decode_columns, expand_segments
+from oocpr.store.graph import open_same
 from oocpr.store.integrity import check_degree_sum
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
     import os
 
+    from oocpr.ingest.cluster import Workers
     from oocpr.ingest.read import SpilledEdges
+    from oocpr.ingest.spill.id_bitmap import IdBitmap
     from oocpr.store.format import Attributes
     from oocpr.store.graph import GraphStore
     from oocpr.store.writer import GraphWriter
 
 _CHUNK = 1 << 18
-
-
-@inner()
-def _copy(source, first, end, out, at):
-    for i in range(uint64(end - first)):
-        out[at + i] = source[first + i]
-    return at + end - first
-
-
-@inner()
-def _copy_rows(i, end, old, old_weights, edges, found, columns, weights, rows, starts):
-    """Copy whole rows i to end - 1; returns the numbers of edges and of rows so far."""
-    first, stop = uint64(old.starts[i]), uint64(old.starts[end])
-    for k in range(i, end):
-        rows[found] = old.rows[k]
-        starts[found] = uint32(edges + uint64(old.starts[k]) - first)
-        found += uint64(1)
-    if weights.size:
-        _copy(old_weights, first, stop, weights, edges)
-    return _copy(old.columns, first, stop, columns, edges), found
-
-
-@entry()
-def _merge(old, new, old_weights, new_weights, greatest, columns, weights, rows, starts, both):
-    """Merge rows; returns the numbers of edges, of rows, and of edges on both sides, whose keys go to `both`.
-
-    Of weights, empty if there are none, an edge on both sides gets the greatest or the sum.
-    """
-    weighted = weights.size > 0
-    edges, found, twice = uint64(0), uint64(0), uint64(0)
-    i = uint64(0)
-    size = uint64(old.rows.size)
-    for j in range(uint64(new.rows.size)):
-        row = new.rows[j]
-        end = i
-        while end < size and old.rows[end] < row:
-            end += uint64(1)
-        edges, found = _copy_rows(i, end, old, old_weights, edges, found, columns, weights, rows, starts)
-        i = end
-        rows[found] = row
-        starts[found] = uint32(edges)
-        found += uint64(1)
-        y, y_end = uint64(new.starts[j]), uint64(new.starts[j + uint64(1)])
-        if i < size and old.rows[i] == row:
-            x, x_end = uint64(old.starts[i]), uint64(old.starts[i + uint64(1)])
-            i += uint64(1)
-            while x < x_end and y < y_end:
-                a, b = old.columns[x], new.columns[y]
-                columns[edges] = min(a, b)
-                if weighted:
-                    one, other = old_weights[x], new_weights[y]
-                    together = max(one, other) if greatest else one + other
-                    weights[edges] = together if a == b else one if a < b else other
-                edges += uint64(1)
-                both[twice] = uint64(row) << uint64(32) | uint64(b)
-                twice += uint64(a == b)
-                x += uint64(a <= b)
-                y += uint64(b <= a)
-            if weighted:
-                _copy(old_weights, x, x_end, weights, edges)
-            edges = _copy(old.columns, x, x_end, columns, edges)
-        if weighted:
-            _copy(new_weights, y, y_end, weights, edges)
-        edges = _copy(new.columns, y, y_end, columns, edges)
-    edges, found = _copy_rows(i, size, old, old_weights, edges, found, columns, weights, rows, starts)
-    starts[found] = uint32(edges)
-    return edges, found, twice
-
-
-def keys_of_rows(edges: Rows) -> NDArray[np.uint64]:
-    """Give the keys of edges, uint64."""
-    keys = np.repeat(edges.rows.astype(np.uint64) << np.uint64(32), np.diff(edges.starts))
-    keys |= edges.columns
-    return keys
-
-
-def rows_of_keys(keys: NDArray[np.uint64]) -> Rows:
-    """Take ascending unique keys apart."""
-    rows = (keys >> np.uint64(32)).astype(np.uint32)
-    firsts = np.flatnonzero(np.diff(rows, prepend=~rows[:1]))
-    starts = np.append(firsts, rows.size).astype(np.uint32)
-    return Rows(keys.astype(np.uint32), rows[firsts], starts, keys.size)
-
-
-def merge(old: Rows, new: Rows, how: str | None = None) -> tuple[Rows, NDArray[np.uint64]]:
-    """Merge edges, unique on each side; returns all, and the ascending keys of those on both sides, uint64.
-
-    `how` says what the weight of an edge on both sides becomes, see `duplicate_policy`; None without weights.
-    """
-    columns = np.empty(old.columns.size + new.columns.size, np.uint32)
-    rows = np.empty(old.rows.size + new.rows.size, np.uint32)
-    starts = np.empty(rows.size + 1, np.uint32)
-    both = np.empty(min(old.columns.size, new.columns.size) + 1, np.uint64)
-    bare = (side._replace(weights=None) for side in (old, new))
-    given = (NO_WEIGHTS if how is None or side.weights is None else side.weights for side in (old, new))
-    weights = np.empty(columns.size if how is not None else 0)
-    edges, found, twice = _merge(*bare, *given, how == "merge", columns, weights, rows, starts, both)
-    sums = None if how is None else check_finite(weights[:edges])
-    return Rows(columns[:edges], rows[:found], starts[: found + 1], int(edges), sums), both[:twice]
-
-
-class NewEdges:
-    """New edges in their order; the counter, which has counted them, uncounts those that are stored already.
-
-    `how` is that of `merge`.
-    """
-
-    def __init__(self, pieces: Iterable[Rows], counter: EdgeCounter, how: str | None = None) -> None:
-        self._how = how
-        self._pieces = iter(pieces)
-        self._counter = counter
-        self._held: Rows | None = None
-
-    @property
-    def next(self) -> int | None:
-        """Key of the next edge; None at the end."""
-        while self._held is None or not self._held.columns.size:
-            self._held = next(self._pieces, None)
-            if self._held is None:
-                return None
-        return self._held.first_key
-
-    def drop_stored(self, old: Rows) -> None:
-        """Drop edges that are among `old`, up to the first that is not."""
-        if not old.columns.size:
-            return
-        known, last = keys_of_rows(old), old.last_key
-        while (nearest := self.next) is not None and nearest <= last and self._held is not None:
-            held = self._held
-            keys = keys_of_rows(held.part(0, held.place_after(last)))
-            found = known[np.searchsorted(known, keys)] == keys
-            count = keys.size if found.all() else int(found.argmin())
-            self._counter.uncount(held.part(0, count))
-            self._held = held.part(count, held.columns.size)
-            if count < keys.size:
-                break
-
-    def merged(self, old: Iterable[Rows]) -> Iterator[Rows]:
-        """Yield the `old` edges and all that are left in one order, each once."""
-        for edges in old:
-            if not edges.columns.size:
-                continue
-            last = edges.last_key
-            while (nearest := self.next) is not None and nearest <= last and self._held is not None:
-                held, place = self._held, self._held.place_after(last)
-                edges, both = merge(edges, held.part(0, place), self._how)
-                self._held = held.part(place, held.columns.size)
-                if both.size:
-                    self._counter.uncount(rows_of_keys(both))
-            yield edges
-        while self.next is not None and self._held is not None:
-            yield self._held
-            self._held = None
 
 
 def is_unchanged(first: int | None, next_row: int, *, last: bool, grown: bool) -> bool:
@@ -256,10 +106,10 @@ class StoredTiles:
             writer.copy_tile(self._buffer[:size], self._count(tile), ends, data)
         return store.tiles
 
-    def edges(self, first: int) -> Iterator[Rows]:
-        """Yield the edges of each tile from tile `first` on, with their new rows and columns."""
+    def edges(self, tiles: range) -> Iterator[Rows]:
+        """Yield the edges of each of some neighbouring tiles, with their new rows and columns."""
         store, before = self._store, -1
-        for tile in range(first, store.tiles):
+        for tile in tiles:
             size = store.encoded.read_into(tile, self._buffer)
             first_row, next_row = int(store.tile_rows[tile]), int(store.tile_rows[tile + 1])
             edges = self._decoded(tile, size, first_row)
@@ -319,63 +169,155 @@ def _first_and_more(name: str) -> tuple[str, int]:
     return (match[1], int(match[2].replace(",", ""))) if match else (name, 0)
 
 
+def stored_nodes(store: GraphStore, first: int, stop: int, count: int) -> Iterator[NodeBlock]:
+    """Yield the ids of rows `first` to `stop` - 1, or their names, about `count` at a time.
+
+    DamagedError if ids are in another order than rows.
+    """
+    for lo in range(first, stop, count):
+        hi = min(lo + count, stop)
+        if store.has_labels:
+            for text, lengths in store.label_pieces(lo, hi):
+                yield NodeBlock(Strings.of(text, lengths))
+            continue
+        before = max(0, lo - 1)
+        ids = store.ids(before, hi)
+        # Rows are looked for by their ids.
+        if (ids[1:] <= ids[:-1]).any():
+            raise DamagedError(f"{store.path}: its ids do not ascend.")
+        yield NodeBlock(ids[lo - before :])
+
+
+class StoredPart(BaseSource):
+    """Tiles of a stored graph without names: their edges, from id to id, and the ids of the rows they own.
+
+    It is read by any process that finds the store, see `open_same`.
+    """
+
+    def __init__(self, store: GraphStore, tiles: range) -> None:
+        facts = store.attributes
+        super().__init__(facts.source, store.path)
+        self.size = (facts.encoded_bytes + facts.data_bytes) * len(tiles) // store.tiles
+        self.weighted = facts.weighted
+        self.is_part = True
+        self._path, self._identity = store.shared_path, store.identity
+        self._tiles = tiles
+
+    def _open(self) -> GraphStore:
+        return open_same(self._path, self._identity, self.reader)
+
+    def sample(self, max_edges: int) -> EdgeBlock:
+        """See BaseSource: rows between those that tiles begin with, as tiles have equally many edges."""
+        store = self._open()
+        places = np.linspace(self._tiles.start, self._tiles.stop, max_edges, endpoint=False)
+        rows = np.interp(places, np.arange(store.tiles + 1), store.tile_rows)
+        ids = store.take_ids(rows.astype(np.int64))
+        return EdgeBlock(ids, ids)
+
+    def _read(self, max_edges: int) -> Iterator[Block]:
+        store, tiles = self._open(), self._tiles
+        facts, rows = store.attributes, store.tile_rows
+        max_rows = int(np.diff(rows).max())
+        needed = budget.stored_tile_bytes(facts.tile_edges, max_rows, weighted=facts.weighted)
+        self.reserve(needed + 8 * store.nodes * store.has_ids, f"Reading {self._path}")
+        with store.unchanged():
+            ids = store.node_ids()
+            for edges in StoredTiles(store, None).edges(tiles):
+                src, dst = edges.columns, np.repeat(edges.rows, np.diff(edges.starts))
+                for first in range(0, src.size, max_edges):
+                    part = slice(first, first + max_edges)
+                    ends: list[NDArray[Any]] = [src[part], dst[part]]
+                    if ids is not None:
+                        ends = [ids[end] for end in ends]
+                    weight = None if edges.weights is None else edges.weights[part]
+                    yield EdgeBlock(ends[0], ends[1], weight)
+            yield from stored_nodes(store, int(rows[tiles.start]), int(rows[tiles.stop]), 2 * max_edges)
+
+
+class AddedEdges(BaseSource):
+    """The edges of a source, or of a part of the one called `title`, as they are added to a stored graph.
+
+    InputError for numbers where the graph has names, or the reverse. If edges are `weighted`, but not those
+    of the source, each has the weight 1. Nodes that the source says it has are given if it is the `first`.
+    """
+
+    def __init__(
+        self, source: Source, title: str, store: GraphStore, *, weighted: bool, first: bool = True
+    ) -> None:
+        super().__init__(source.name, title)
+        self.size, self.notices = source.size, source.notices
+        self.unused_columns = getattr(source, "unused_columns", [])
+        self.weighted = weighted
+        self.is_part = True
+        self._path, self._named = store.path, store.has_labels
+        self._source, self._first = source, first
+
+    def _read(self, max_edges: int) -> Iterator[Block]:
+        source = self._source
+        if isinstance(source, BaseSource):
+            source.reserve = self.reserve
+        for block in source.blocks(max_edges):
+            self.position = source.position
+            nodes = block.nodes if isinstance(block, NodeBlock) else None
+            named = isinstance(block, NameBlock) or isinstance(nodes, Strings)
+            if source.labels is not None or named != self._named:
+                ours, theirs = ("name", "number") if self._named else ("number", "name")
+                if self._named and source.labels is not None:
+                    theirs = "number and name"
+                raise InputError(
+                    f"{self._path} knows its nodes by {ours}, {self.title} by {theirs}.",
+                    "Import all sources together.",
+                )
+            if self.weighted and not source.weighted and not isinstance(block, NodeBlock):
+                block = replace(block, weight=np.ones(block.src.size))
+            yield block
+        for lo in range(0, (source.nodes or 0) if self._first else 0, 2 * max_edges):
+            yield NodeBlock(np.arange(lo, min(lo + 2 * max_edges, source.nodes or 0)))
+
+
 class StoredPlusNew(BaseSource):
     """All nodes of a stored graph in their order, then the edges of a source, as one source.
 
     Nodes are the same if they have the same id or, if the stored graph has labels, the same name. The stored
     nodes are in the order of their ids, or in any order if they have labels; InputError for numbers where
     there are names, or the reverse.
+
+    Its parts have the stored edges as well. They are `weighted` if these are: a weight is the number of equal
+    edges if the source has none.
     """
 
-    def __init__(self, store: GraphStore, source: Source) -> None:
+    def __init__(self, store: GraphStore, source: Source, *, weighted: bool) -> None:
         super().__init__(merged_name(store.attributes.source, source.name), source.name)
         self.notices = source.notices
+        self.unused_columns = getattr(source, "unused_columns", [])
         self.size = source.size
-        self.weighted = source.weighted
+        self.weighted = weighted
         self._store = store
         self._source = source
+
+    def parts(self, count: int) -> list[BaseSource]:
+        """See BaseSource: ranges of tiles of the store, and parts of the source."""
+        source, store = self._source, self._store
+        parts = source.parts(count) if isinstance(source, BaseSource) else []
+        ranges = min(count, store.tiles)
+        bounds = pairwise(store.tiles * k // ranges for k in range(ranges + 1))
+        added = (
+            AddedEdges(part, source.name, store, weighted=self.weighted, first=not number)
+            for number, part in enumerate(parts)
+        )
+        return [*(StoredPart(store, range(*bound)) for bound in bounds), *added] if parts else []
 
     def locate(self, edge: int) -> str:
         """Say where the edge stands that came as number `edge`, counted from 0."""
         return self._source.locate(edge)
 
     def _read(self, max_edges: int) -> Iterator[Block]:
-        if isinstance(self._source, BaseSource):
-            self._source.reserve = self.reserve
-        for first in range(0, self._store.nodes, 2 * max_edges):
-            for some in self._nodes(first, min(first + 2 * max_edges, self._store.nodes)):
-                yield NodeBlock(some)
-        stated = False
-        for block in self._source.blocks(max_edges):
-            self.position = self._source.position
-            nodes = block.nodes if isinstance(block, NodeBlock) else None
-            named = isinstance(block, NameBlock) or isinstance(nodes, Strings)
-            if self._source.labels is not None or named != self._store.has_labels:
-                ours, theirs = ("name", "number") if self._store.has_labels else ("number", "name")
-                if self._store.has_labels and self._source.labels is not None:
-                    theirs = "number and name"
-                raise InputError(
-                    f"{self._store.path} knows its nodes by {ours}, {self._source.name} by {theirs}.",
-                    "Import all sources together.",
-                )
-            if self._source.nodes is not None and not stated:
-                stated = True
-                for first in range(0, self._source.nodes, 2 * max_edges):
-                    yield NodeBlock(np.arange(first, min(first + 2 * max_edges, self._source.nodes)))
+        yield from stored_nodes(self._store, 0, self._store.nodes, 2 * max_edges)
+        added = AddedEdges(self._source, self._source.name, self._store, weighted=self.weighted)
+        added.reserve = self.reserve
+        for block in added.blocks(max_edges):
+            self.position = added.position
             yield block
-
-    def _nodes(self, first: int, stop: int) -> Iterator[NDArray[np.int64] | Strings]:
-        """Yield the ids of some rows, or their names."""
-        if not self._store.has_labels:
-            before = max(0, first - 1)
-            ids = self._store.ids(before, stop)
-            # Rows are looked for by their ids.
-            if (ids[1:] <= ids[:-1]).any():
-                raise DamagedError(f"{self._store.path}: its ids do not ascend.")
-            yield ids[first - before :]
-            return
-        for text, lengths in self._store.label_pieces(first, stop):
-            yield Strings.of(text, lengths)
 
 
 def append_store(
@@ -388,15 +330,17 @@ def append_store(
     overwrite: bool = False,
     duplicates: str | None = None,
     progress: Progress = silent,
+    on_message: Callable[[str], None] = lambda _: None,
+    workers: Workers | None = None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
-) -> tuple[Attributes, int]:
+) -> tuple[Attributes, int | None]:
     """Write a stored graph of order "keep" with the edges of `source` added as a new store.
 
     Its bytes are those of an import of all sources together: edges that are stored already count once, nodes
     are in the order of their ids or, if they have names, new ones after the old ones. Only sums of weights
     may differ, by rounding: what the stored ones are sums of is not known any more. Returns what the new
-    store says about itself, and how many tiles are those of `store`.
+    store says about itself, and how many tiles are those of `store`; None if workers have made all anew.
 
     Parameters are as for `build_store`; `duplicates` is None for what the store was made with. DamagedError
     if the bytes of `store` are not what was written, ReplacedError if it was replaced meanwhile.
@@ -420,18 +364,35 @@ def append_store(
     # Degrees that do not add up are refused before all nodes are gone through for hours.
     degrees = sum(int(store.out_degree(lo, hi).sum(dtype=np.uint64)) for lo, hi in _spans(store.nodes))
     check_degree_sum(store.path, degrees, store.edges)
+    given, tile_edges = facts.edges + facts.duplicates, None
+    if facts.tile_edges != budget.tile_edges_for(given):  # else as an import of all would choose
+        tile_edges = facts.tile_edges
+
+    def check() -> None:
+        if Path(path).resolve() == Path(store.path).resolve():
+            # What somebody else has made of the graph meanwhile is not to be lost.
+            store.check_current()
+        store.check_unchanged()
+
+    if workers is not None:
+        try:
+            if store.has_labels:
+                raise OneProcessError("is added to nodes with names")
+            parts = StoredPlusNew(store, source, weighted=facts.weighted)
+            ways = (how, facts.order, tile_edges, overwrite, progress, facts.duplicates, check)
+            return ClusterImport(parts, Path(path), workers, *ways).run(), None
+        except OneProcessError as reason:
+            on_message(f"This process adds the edges alone, without workers: {source.name} {reason}.")
     with ExitStack() as stack:
         resources = Resources(memory, progress, block_edges, bucket_edges)
         job = OneShotImport(Path(path), tmp, overwrite=overwrite)
-        joint = StoredPlusNew(store, source)
+        joint = StoredPlusNew(store, source, weighted=source.weighted)
         pipeline = Pipeline(joint, job, stack, "Adding edges", how, facts.tile_edges, resources)
-        edges, order = pipeline.read(lambda edges: make_order("keep", None, edges.ids), 2)
+        passes = 2 if store.has_labels else 1
+        edges, order = pipeline.read(lambda edges: make_order("keep", None, edges.ids), passes)
         rows = _rows(store, edges, memory)
 
-        given = facts.edges + facts.duplicates
-        tile_edges = facts.tile_edges
-        if tile_edges == budget.tile_edges_for(given):  # as an import of all would choose, so do that
-            tile_edges = budget.tile_edges_for(given + edges.edges)
+        tile_edges = tile_edges or budget.tile_edges_for(given + edges.edges)
         max_rows = int(np.diff(store.tile_rows).max())
         reserved = budget.stored_tile_bytes(facts.tile_edges, max_rows, weighted=facts.weighted)
         pipeline.plan_tiles(edges, order, tile_edges, stored_edges=facts.edges, reserved=reserved)
@@ -442,15 +403,12 @@ def append_store(
         if rows is None and tile_edges == facts.tile_edges:
             copied = old.copy(pipeline.writer, new, counter, grown=edges.nodes > store.nodes)
         if copied < store.tiles:
-            pieces = new.merged(old.edges(copied))
+            pieces = new.merged(old.edges(range(copied, store.tiles)))
             local_edges = pipeline.write_tiles(pieces, copied, int(store.tile_rows[copied]), total)
         degree = counter.out_degree()
         for lo, hi in _spans(store.nodes):
             degree[slice(lo, hi) if rows is None else rows[lo:hi]] += store.out_degree(lo, hi)
-        if Path(path).resolve() == Path(store.path).resolve():
-            # What somebody else has made of the graph meanwhile is not to be lost.
-            store.check_current()
-        store.check_unchanged()
+        check()
         if copied:
             local_edges += facts.local_edges - old.local_edges
         self_loops = facts.self_loops + counter.self_loops
@@ -477,9 +435,11 @@ def _as_before(store: GraphStore, duplicates: str | None, *, weighted: bool) -> 
 
 def _rows(store: GraphStore, edges: SpilledEdges, memory: int) -> NDArray[np.uint32] | None:
     """New row of each stored one; None if they are the same."""
-    dictionary = edges.dictionary
-    assert dictionary is not None, "the nodes of a store are given as such"
-    if dictionary.names is not None:
+    dictionary, last = edges.dictionary, store.nodes - 1
+    if dictionary is None:
+        if _row_of(edges.ids, store.ids(last, last + 1))[0] == last:
+            return None
+    elif dictionary.names is not None:
         if dictionary.given < store.nodes:
             raise InputError(
                 f"{store.path} has {store.nodes - dictionary.given:,} names more than once, so names do not "
@@ -487,14 +447,16 @@ def _rows(store: GraphStore, edges: SpilledEdges, memory: int) -> NDArray[np.uin
                 "Import all sources together.",
             )
         return None
-    last = store.nodes - 1
-    if dictionary.ids(last, 1)[0] == store.ids(last, last + 1)[0]:
+    elif dictionary.ids(last, 1)[0] == store.ids(last, last + 1)[0]:
         return None
     require(resident_after_trim() + 4 * store.nodes + budget.SLACK_BYTES, memory, "Giving old nodes new rows")
     rows = np.empty(store.nodes, np.uint32)
     held, first, after = np.empty(0, np.int64), 0, 0
     for lo, hi in _spans(store.nodes):
         ids = store.ids(lo, hi)
+        if dictionary is None:
+            rows[lo:hi] = _row_of(edges.ids, ids)
+            continue
         while not held.size or held[-1] < ids[-1]:
             more = dictionary.ids(after, min(_CHUNK, dictionary.nodes - after))
             held, after = np.concatenate([held, more]), after + more.size
@@ -503,6 +465,14 @@ def _rows(store: GraphStore, edges: SpilledEdges, memory: int) -> NDArray[np.uin
         done = int(found[-1])
         held, first = held[done:], first + done
     return rows
+
+
+def _row_of(known: IdBitmap | None, ids: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Row of each id; `known` are those that occur, None for all up to the largest."""
+    keys = ids.astype(np.uint64)
+    if known is not None:
+        known.relabel(keys)
+    return keys.astype(np.uint32)
 
 
 def _spans(nodes: int) -> Iterator[tuple[int, int]]:

@@ -146,7 +146,7 @@ class Numbering:
         `sample` are ids of nodes, and each of the `threads` of all workers may take `room` bytes. Raises
         OneProcessError if some have names and others numbers, and InputError if there are too many.
         """
-        parts = {number: (has, part) for number, (has, part) in read.items() if part.edges}
+        parts = {number: (has, part) for number, (has, part) in read.items() if part.edges or part.listed}
         kinds = {bool(part.named) for _, part in parts.values()}
         if len(kinds) > 1:
             raise OneProcessError("has nodes with numbers and nodes with names")
@@ -268,7 +268,8 @@ class Numbering:
 class ClusterImport:
     """An import by `workers` to a store at `path`; see `oocpr.ingest.build.build_store`.
 
-    Nothing of `source` itself is read. Duplicate edges become `how`, see `duplicate_policy`.
+    Nothing of `source` itself is read. Duplicate edges become `how`, see `duplicate_policy`; `merged` have
+    become so before, and count as well. `check` is called before the store gets its name.
     """
 
     source: Source
@@ -279,6 +280,8 @@ class ClusterImport:
     tile_edges: int | None
     overwrite: bool
     progress: Progress
+    merged: int = 0
+    check: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self._read: dict[int, tuple[Holder, ReadPart]] = {}
@@ -303,6 +306,7 @@ class ClusterImport:
             self._prepare()
             while (made := self._attempt()) is None:
                 continue
+            self.check()
             new.publish()
         finally:
             new.discard()
@@ -376,6 +380,7 @@ class ClusterImport:
         self._given = sum(part.edges for _, part in self._read.values())
         if not self._given:
             raise OneProcessError("has no edges")
+        self._tile_edges = self.tile_edges or budget.tile_edges_for(self._given + self.merged)
         if not any(part.words is not None for _, part in self._read.values()):
             return True
         return self._numbering.run(self._read, self._sample, self._room, self._threads, self.source.name)
@@ -482,8 +487,9 @@ class ClusterImport:
         counts = [self._sorted[number][1] for number in range(len(self._sorted))]
         bounds = pairwise(accumulate(counts, initial=0))
         self._spans = [Span(k, self._sorted[k][0], *bound) for k, bound in enumerate(bounds)]
-        tile_edges = self.tile_edges or budget.tile_edges_for(self._given)
-        cuts = [Cut.of(self._spans, k, tile_edges) for k in range(len(counts)) if k not in self._written]
+        cuts = [
+            Cut.of(self._spans, k, self._tile_edges) for k in range(len(counts)) if k not in self._written
+        ]
         calls = {
             cut.number: Call(write_range, (self._graph, cut, self._folder), self._spans[cut.number].holder)
             for cut in cuts
@@ -502,8 +508,8 @@ class ClusterImport:
         written = [self._written[number] for number in range(len(self._written))]
         facts = {
             "source": self.source.name,
-            "tile_edges": self.tile_edges or budget.tile_edges_for(self._given),
-            "duplicates": self._given - self._spans[-1].stop,
+            "tile_edges": self._tile_edges,
+            "duplicates": self._given + self.merged - self._spans[-1].stop,
             "local_edges": sum(local_edges for _, (_, local_edges) in written),
         }
         place = (self.path.absolute(), self._folder, self.overwrite)

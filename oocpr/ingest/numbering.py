@@ -23,7 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.dictionary import WORD_BYTES, BlockDictionary, Segment, ids_of, numbered, recorded
+from oocpr.ingest.nodes.dictionary import (
+    WORD_BYTES,
+    BlockDictionary,
+    Segment,
+    ids_of,
+    list_given,
+    numbered,
+    recorded,
+)
 from oocpr.ingest.nodes.strings import MAX_PIECE_NAMES, StringFile
 from oocpr.ingest.read import prefetch, split_runs, write_words
 from oocpr.ingest.rows import sort_pairs
@@ -85,13 +93,16 @@ class RecordedPart:
         self.record_bytes, self.weighted = record_bytes(weighted=weighted), weighted
 
     @classmethod
-    def of_runs(cls, runs: Sequence[KeyRun], folder: SpillDir) -> RecordedPart:
-        """Take a part that all ids of 32 bits were partitioned of."""
+    def of_runs(cls, runs: Sequence[KeyRun], given: SpillFile | None, folder: SpillDir) -> RecordedPart:
+        """Take a part whose edges were partitioned by ids of 32 bits, and of which some were `given`."""
         weighted = any(run.extents.weighted for run in runs)
         edges, file = sum(run.count for run in runs), folder.file()
         write_words(runs, file, weighted=weighted)
         records = BlockDictionary(folder, named=False)
-        return cls(file, edges, [Segment(0, edges, 0, 0)], records, weighted=weighted)
+        segments = [Segment(0, edges, 0, 0)]
+        if given is not None:
+            segments += list_given(given, records, edges)
+        return cls(file, edges, segments, records, weighted=weighted)
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """Give words of about `count` records, so far as edges have any."""
@@ -179,9 +190,9 @@ def sort_records(here: Worker, part: int, lows: NDArray[np.uint64]) -> SortedPar
         folder = SpillDir(here.folder)
         found = here.kept.get(recorded_name(part))
         if found is None:
-            found = here.kept[recorded_name(part)] = RecordedPart.of_runs(
-                here.kept[part_name(part)].runs, folder
-            )
+            read = here.kept[part_name(part)]
+            found = RecordedPart.of_runs(read.runs, read.given, folder)
+            here.kept[recorded_name(part)] = found
         return SortedRecords(found, lows, folder)
 
     made = here.shared(_sorted(part), make)

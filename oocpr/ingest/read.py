@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 
 from oocpr.errors import InputError, UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require, spill_memory
-from oocpr.ingest.nodes.dictionary import BlockDictionary, Dictionary, Segment, pack_keys, resolve_edges
+from oocpr.ingest.nodes.dictionary import (
+    BlockDictionary,
+    Dictionary,
+    Segment,
+    list_given,
+    pack_keys,
+    resolve_edges,
+)
 from oocpr.ingest.spill.files import SpillDir, SpillFile, free_bytes, require_disk
 from oocpr.ingest.spill.id_bitmap import IdBitmap
 from oocpr.ingest.spill.partition import (
@@ -191,11 +198,12 @@ def _check_ids(source: Source, spiller: EdgeSpiller) -> SpilledEdges:
 class EdgeSpiller:
     """Writes blocks as keys to `file`.
 
-    Keys are of ids, written by `partitioner`, until there are `records`; then they are of these, by segments,
-    and `listed` nodes were given as such. `ids` are those that occur; None without any, once there are
-    records, and if the source has said how many nodes there are: then `largest` is the largest id. Buckets
-    follow from `sample`, rows of some edges, uint32; None for those of the first block. `words` is what
-    `ids` are noted in, see `IdBitmap`; `points` are those of the fingerprints of names, see `Fingerprints`.
+    Keys are of ids, written by `partitioner`, until there are `records`; then they are of these, by segments.
+    `listed` nodes were given as such; `given` are those of them, uint32, that were before there were records.
+    `ids` are those that occur; None without any, once there are records, and if the source has said how many
+    nodes there are: then `largest` is the largest id. Buckets follow from `sample`, rows of some edges,
+    uint32; None for those of the first block. `words` is what `ids` are noted in, see `IdBitmap`; `points`
+    are those of the fingerprints of names, see `Fingerprints`.
     """
 
     source: Source
@@ -216,6 +224,7 @@ class EdgeSpiller:
         self.ids: IdBitmap | None = None
         self.records: BlockDictionary | None = None
         self.listed = 0
+        self.given: SpillFile | None = None
         self.segments: list[Segment] = []
         self._weighted = self.source.weighted
         self._record_bytes = record_bytes(weighted=self._weighted)
@@ -226,12 +235,7 @@ class EdgeSpiller:
             self._shed(resident() + SLACK_BYTES - self.memory)
             require(resident() + SLACK_BYTES // 2, self.memory, f"Reading {self.source.name}")
         if isinstance(block, NodeBlock):
-            nodes = block.nodes
-            records = self._recording(named=isinstance(nodes, Strings))
-            first = records.count
-            numbers = records.number_names(nodes) if isinstance(nodes, Strings) else records.number_ids(nodes)
-            self.listed += numbers.size
-            self.segments.append(Segment(self.edges, 0, first, records.count - first))
+            self._list_nodes(block.nodes)
             return
         if (block.weight is not None) != self._weighted:
             raise UsageError(
@@ -248,6 +252,26 @@ class EdgeSpiller:
             for start in range(0, len(block.src), self.block_edges):
                 piece = slice(start, start + self.block_edges)
                 self._spill_edges(block.src[piece], block.dst[piece], weight[piece])
+
+    def _list_nodes(self, nodes: NDArray[np.int64] | Strings) -> None:
+        self.listed += nodes.size
+        if not isinstance(nodes, Strings) and self.records is None and self.source.nodes is None:
+            lowest, highest = int(nodes.min()), int(nodes.max())
+            if lowest >= 0 and highest < MAX_NODES and self._fits(highest):
+                assert self.ids is not None
+                ids = nodes.astype(np.uint32)
+                self.ids.reach(highest)
+                self.executor.submit(self.ids.add, ids, ids)
+                self.given = self.given or self.spill_dir.file()
+                self.given.write(self.given.size, ids)
+                return
+        records = self._recording(named=isinstance(nodes, Strings))
+        first = records.count
+        if isinstance(nodes, Strings):
+            records.number_names(nodes)
+        else:
+            records.number_ids(nodes)
+        self.segments.append(Segment(self.edges, 0, first, records.count - first))
 
     def _spill_edges(self, src: NDArray[Any], dst: NDArray[Any], weight: NDArray[np.float64]) -> None:
         small = src.dtype == np.uint32
@@ -288,12 +312,15 @@ class EdgeSpiller:
 
     def _recording(self, *, named: bool) -> BlockDictionary:
         """Records of one kind, all of them; begins them if edges had ids so far."""
-        if self.records is None and not (named and self.edges) and self.source.nodes is None:
+        numbers = self.edges or self.given is not None
+        if self.records is None and not (named and numbers) and self.source.nodes is None:
             self.records = BlockDictionary(self.spill_dir, named=named, points=self.points)
             self.ids = None
             if self.partitioner is not None:
                 self._write_words(self.partitioner)
                 self.segments.append(Segment(0, self.edges, 0, 0))
+            if self.given is not None:
+                self.segments += list_given(self.given, self.records, self.edges)
         if self.records is None or self.records.named != named:
             raise InputError(
                 f"{self.source.name} has nodes with numbers and nodes with names.",

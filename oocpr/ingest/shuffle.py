@@ -19,11 +19,10 @@ stays with its worker as long as that lives, for its edges are counted there, an
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
 
     from oocpr.ingest.worker import Worker
     from oocpr.sources.base import BaseSource
-    from oocpr.sources.block import Block
     from oocpr.store.format import Attributes
     from oocpr.store.writer import Chunk
 
@@ -71,10 +69,10 @@ def describe(here: Worker) -> tuple[int, int]:
     return (here.memory - resident_after_trim() - SLACK_BYTES) // here.threads, here.threads
 
 
-def sample_part(here: Worker, source: BaseSource, count: int) -> NDArray[np.uint32]:  # noqa: ARG001
-    """Give about `count` rows of the first edges, uint32; none if nodes have names, or other ids."""
-    with closing(cast("Generator[Block]", source.blocks(_SAMPLED_EDGES))) as blocks:
-        block = next(blocks, None)
+def sample_part(here: Worker, source: BaseSource, count: int) -> NDArray[np.uint32]:
+    """Give about `count` rows of some edges, uint32; none if nodes have names, or other ids."""
+    source.reader = here.name
+    block = source.sample(_SAMPLED_EDGES)
     if not isinstance(block, EdgeBlock):
         return np.empty(0, np.uint32)
     rows = block.dst[(block.dst >= 0) & (block.dst < MAX_NODES)].astype(np.uint32)
@@ -97,10 +95,10 @@ class Buckets(NamedTuple):
 
 
 class PartFile:
-    """The edges of a part, in buckets."""
+    """The edges of a part, in buckets; and nodes of it that were `given` as such, see `EdgeSpiller`."""
 
-    def __init__(self, runs: Sequence[KeyRun]) -> None:
-        self.runs = runs
+    def __init__(self, runs: Sequence[KeyRun], given: SpillFile | None = None) -> None:
+        self.runs, self.given = runs, given
 
     def buckets(self) -> Buckets:
         """Describe the buckets."""
@@ -138,7 +136,7 @@ class PartFile:
 
 @dataclass(frozen=True)
 class ReadPart:
-    """What is known of a part that was read; `largest` is the largest id.
+    """What is known of a part that was read; `largest` is the largest id, `listed` nodes were given.
 
     If it has records, edges are in no buckets yet; it is said whether these are `named`, and some `words`.
     """
@@ -150,6 +148,7 @@ class ReadPart:
     unused_columns: list[str]
     named: bool | None = None
     words: NDArray[np.uint64] | None = None
+    listed: int = 0
 
 
 def read_part(
@@ -165,6 +164,7 @@ def read_part(
     `points` are those of the fingerprints of names.
     """
     words = here.shared("ids", IdBitmap).words
+    source.reader = here.name
     source.reserve = lambda needed, what: require(resident() + needed + SLACK_BYTES // 2, here.memory, what)
     with ThreadPoolExecutor(1) as pool:
         executor = BoundedExecutor(pool, 2)
@@ -175,9 +175,10 @@ def read_part(
                 spiller.add(block)
         executor.finish()
     runs = [] if spiller.partitioner is None else list(spiller.partitioner.runs())
-    here.kept[_part(number)] = part = PartFile(runs)
+    here.kept[_part(number)] = part = PartFile(runs, spiller.given)
     largest = spiller.largest if spiller.ids is None else spiller.ids.largest
-    read = ReadPart(spiller.edges, largest, part.buckets(), source.notices, source.unused_columns)
+    said = source.notices, source.unused_columns
+    read = ReadPart(spiller.edges, largest, part.buckets(), *said, listed=spiller.listed)
     records = spiller.records
     if records is None:
         return read
@@ -370,7 +371,9 @@ def _sort_range(here: Worker, graph: Graph, rows: RowRange, parts: Holdings) -> 
     with SpillFile(here.folder, size if rows.given <= graph.space else 0) as file:
         # All are here before the first is counted: what is lost until then can be done again.
         runs = _fetch_runs(here, graph, rows, parts, file)
-        sorter = Sorter(None, 0, graph.space, ranks, counter, graph.how)
+        # Edges that come with weights where these are numbers of edges have been counted before.
+        how = "sum" if graph.weighted and graph.how == "count" else graph.how
+        sorter = Sorter(None, 0, graph.space, ranks, counter, how)
         found = SortedRange(here.folder)
         for edges in sorter.pieces(runs):
             found.add(edges)

@@ -25,10 +25,11 @@ Holder = Hashable
 class Worker(Protocol):
     """The process that a step runs in.
 
-    It may hold `memory` bytes, and runs `threads` steps at a time. Files are made in `folder`; what steps
-    leave there is in `kept`.
+    Messages call it `name`. It may hold `memory` bytes, and runs `threads` steps at a time. Files are made in
+    `folder`; what steps leave there is in `kept`.
     """
 
+    name: str
     folder: Path
     memory: int
     threads: int

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +83,8 @@ class BaseSource(ABC):
         the subject of a sentence; raises DoesNotFitError if there are not so many. Whoever reads the
         blocks and has a budget sets it; without one nothing is refused.
 
+    reader
+        What messages call the process that reads it.
     is_part
         Whether it is one of the `parts` of a source, which may hold no edges.
 
@@ -100,6 +103,7 @@ class BaseSource(ABC):
         self.weighted = options.get("weight") is not None
         self.unused_columns: list[str] = []
         self.reserve: Reserve = _reserve_anything
+        self.reader = "this process"
         self.is_part = False
         self._options = options
         self._labels_path = options.get("labels")
@@ -114,6 +118,11 @@ class BaseSource(ABC):
         Together they have its edges, and they can be pickled. Empty if it cannot be divided.
         """
         return []
+
+    def sample(self, max_edges: int) -> Block | None:
+        """Give some edges that show how all of them are spread: the first, unless others show it better."""
+        with closing(cast("Generator[Block]", self.blocks(max_edges))) as blocks:
+            return next(blocks, None)
 
     def locate(self, edge: int) -> str:
         """Say where the edge that came as number `edge`, counted from 0, stands."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from zarr.core.sync import sync
 
-from oocpr.errors import DamagedError, NotAStoreError, OocprError, ReplacedError
+from oocpr.errors import DamagedError, NotAStoreError, OocprError, ReplacedError, SetupError
 from oocpr.store.format import (
     CHECKSUM_KEY,
     CODEC_NAME,
@@ -84,6 +84,11 @@ class GraphStore:
         if name not in self._arrays:
             self._arrays[name] = StoredArray(self._store, name, self.path, self.check_current)
         return self._arrays[name]
+
+    @property
+    def shared_path(self) -> str:
+        """The path under which other processes find the store."""
+        return self.path if "://" in self.path else str(Path(self.path).resolve())
 
     @cached_property
     def identity(self) -> str:
@@ -256,6 +261,31 @@ def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
         raise DamagedError(f"{name}: the metadata (zarr.json files) are nested too deeply.") from None
     check_arrays(name, documents, attributes)
     return GraphStore(name, store, attributes, documents, own)
+
+
+def open_same(path: str, identity: str | None, reader: str) -> GraphStore:
+    """Open the graph of a run in `reader`, another process than the one that knows its identity.
+
+    Raises SetupError if that process cannot open a store there, and ReplacedError if that has another
+    identity.
+    """
+    try:
+        store = open_store(path)
+        found = store.identity
+    except (OocprError, OSError, ImportError, ValueError) as error:
+        if isinstance(error, OocprError) and not isinstance(error, NotAStoreError):
+            raise
+        cause = error.cause if isinstance(error, OocprError) else str(error)
+        raise SetupError(
+            f"{reader} cannot open the graph at {path}: {cause}",
+            "Put the store where every worker finds it under this path, such as a shared folder.",
+        ) from error
+    if found != identity:
+        raise ReplacedError(
+            f"{reader} has the graph {found} at {path}, and the run is of the graph {identity}.",
+            "Put the same store under this path on all workers, such as in a shared folder.",
+        )
+    return store
 
 
 def _check_metadata(name: str, documents: dict[str, Any]) -> Attributes:

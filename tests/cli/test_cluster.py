@@ -17,6 +17,8 @@ import psutil
 import pytest
 from distributed import LocalCluster
 
+import oocpr
+
 if TYPE_CHECKING:
     Run = Callable[..., Any]
 
@@ -88,9 +90,22 @@ def test_workers_generate_and_add_to_the_same_store(oocpr_command: Run, links: P
         assert oocpr_command("generate", "rmat", "--scale", 12, "-o", made, *words).code == 0
         assert oocpr_command("import", links, "-o", more / "old.zarr").code == 0
         answer = oocpr_command("append", more / "old.zarr", links, "-o", more / "new.zarr", *words)
-        assert answer.code == 0
+        assert (answer.code, "tiles of" in answer.err) == (0, name == "own")
     assert contents(tmp_path / "own-made.zarr") == contents(tmp_path / "theirs-made.zarr")
     assert contents(tmp_path / "own") == contents(tmp_path / "theirs")
+
+
+@pytest.mark.long
+def test_workers_refuse_to_add_to_a_damaged_graph(fails: Run, links: Path, tmp_path: Path) -> None:
+    oocpr.import_graph(links, tmp_path / "old.zarr")
+    chunk = tmp_path / "old.zarr" / "in_edges" / "indices" / "c" / "0"
+    stored = bytearray(chunk.read_bytes())
+    stored[50] ^= 1
+    chunk.write_bytes(stored)
+    before = sorted(tmp_path.iterdir())
+    told = fails(5, "append", tmp_path / "old.zarr", links, "-o", tmp_path / "new.zarr", "--workers", 1)
+    assert "indices/c/0" in told
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_workers_that_cannot_be_are_refused(fails: Run, links: Path, tmp_path: Path) -> None:

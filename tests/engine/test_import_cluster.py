@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -24,56 +23,22 @@ from tornado.iostream import IOStream
 
 import oocpr
 from oocpr.engine.executors import dask_import
-from oocpr.errors import DoesNotFitError, InputError, LostError, SetupError, UsageError
+from oocpr.errors import (
+    DoesNotFitError,
+    InputError,
+    LostError,
+    SetupError,
+    UsageError,
+)
 from oocpr.ingest import budget
 from oocpr.sources import base
 from oocpr.sources.rmat import Rmat
 
+from .importing import IDS, contents, killing, scaled, write_lines, write_names
+
+pytestmark = pytest.mark.usefixtures("small_parts")
+
 MIB = 1 << 20
-IDS = np.random.default_rng(4).integers(0, 5000, (2, 60_000)) * 3
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    # Local, so that it travels by value: workers know this package and not its tests.
-    def send_little() -> None:
-        from oocpr.ingest import worker
-
-        worker._SENT, worker._ROWS = 1000, 2000
-
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
-        client.run(send_little)
-        yield client
-
-
-@pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have small graphs divided into many parts and ranges."""
-    monkeypatch.setattr(base, "MIN_PART_BYTES", 64)
-    monkeypatch.setattr(budget, "MIN_BUCKET_EDGES", 16)
-
-
-def scaled(client: Client, workers: int) -> Client:
-    """The client, once its cluster has so many workers."""
-    client.cluster.scale(workers)
-    begun = time.monotonic()
-    while len(client.nthreads()) != workers:
-        assert time.monotonic() - begun < 60, "the cluster does not come to its size"
-        time.sleep(0.02)
-    return client
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
-def write_lines(path: Path, *columns: Any) -> Path:
-    path.write_text("".join(" ".join(map(str, line)) + "\n" for line in zip(*columns, strict=True)))
-    return path
 
 
 def same_store(
@@ -142,11 +107,6 @@ def test_workers_number_nodes_as_one_process_does(
     same_store(client, folder, source, order=order, undirected=undirected, **how)
 
 
-def write_names(path: Path) -> Path:
-    path.write_text("".join(f"page-{src}\tpage-{dst}\n" for src, dst in IDS.T))
-    return path
-
-
 @pytest.mark.parametrize("order", ["keep", pytest.param("degree", marks=pytest.mark.long)])
 def test_many_names_go_from_worker_to_worker(client, tmp_path, order):
     same_store(client, tmp_path, write_names(tmp_path / "names.tsv.txt"), order=order, format="names")
@@ -211,16 +171,6 @@ def test_what_workers_cannot_do_one_process_does_and_says_so(client, tmp_path):
     assert resumed.notices[0] == (
         "This process imports alone, without workers: ids is to be imported so that it can be resumed."
     )
-
-
-def test_edges_are_added_by_one_process(client, tmp_path):
-    oocpr.import_graph(tuple(IDS[:, :50_000]), tmp_path / "old")
-    graphs = [
-        oocpr.append(tmp_path / "old", tuple(IDS[:, 50_000:]), tmp_path / path, client=helper)
-        for path, helper in (("own", None), ("theirs", client))
-    ]
-    assert graphs[1].notices == [*graphs[0].notices, "This process added the edges alone, without workers."]
-    assert contents(tmp_path / "theirs") == contents(tmp_path / "own")
 
 
 @pytest.mark.long
@@ -289,6 +239,9 @@ def test_this_process_sees_numbers_only_and_workers_keep_nothing(client, tmp_pat
     oocpr.import_graph(source, tmp_path / "g", client=client)
     # The scheduler is in this process as well; 12 bytes of text and 8 of a key for each edge are not.
     assert 10_000 < moved[0] < 240_000 * 2
+    before = moved[0]
+    oocpr.append(tmp_path / "g", source, tmp_path / "new", client=client)
+    assert moved[0] - before < 300_000 * 4
     begun = time.monotonic()
     while any(client.run(lambda dask_worker: len(dask_worker.state.actors)).values()):
         assert time.monotonic() - begun < 10, "workers still keep files of the import"
@@ -396,19 +349,6 @@ def test_peak_memory_of_workers_stays_in_their_limits(tmp_path, workers, threads
     edges, *peaks = map(int, run.stdout.split())
     assert edges > 30_000_000
     assert max(peaks) <= 0.7 * mebibytes * MIB
-
-
-def killing(client: Client, stage: str, times: int = 1) -> Any:
-    """What a progress function does that kills a worker in a stage, so many times."""
-    left = [times]
-
-    def kill(now: str, done: int, total: int, unit: str) -> None:
-        if now == stage and left[0] and 0 < done < total:
-            left[0] -= 1
-            # One that was killed before may not have been missed yet.
-            os.kill(max(client.run(os.getpid, on_error="ignore").values()), signal.SIGKILL)
-
-    return kill
 
 
 # Last, since the cluster needs a while to replace the workers.

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from oocpr.errors import DamagedError, DoesNotFitError, InputError, UsageError
 from oocpr.ingest import append
-from oocpr.ingest.append import NewEdges, append_store, merged_name, rows_of_keys
+from oocpr.ingest.append import append_store, merged_name
 from oocpr.ingest.build import build_store
+from oocpr.ingest.merge import NewEdges, rows_of_keys
 from oocpr.ingest.rows import NO_RANKS, EdgeCounter
 from oocpr.sources import open_source
 from oocpr.store.graph import open_store

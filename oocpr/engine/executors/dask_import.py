@@ -81,6 +81,7 @@ class ImportWorker:
 
         self._worker: Any = get_worker()
         self._key = key
+        self.name = f"worker {self._worker.address}"
         self.folder = Path(folder or self._worker.local_directory)
         self.threads: int = self._worker.state.nthreads
         self.memory = int(MEMORY_SHARE * (self._worker.memory_manager.memory_limit or whole_memory()))

@@ -41,7 +41,7 @@ from oocpr.engine.reduction import PassReport, is_over, record_pass, reduce_pass
 from oocpr.engine.stripe import StripeGroup
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.tiles.stream import returned
-from oocpr.errors import LostError, NotAStoreError, OocprError, ReplacedError, SetupError
+from oocpr.errors import LostError
 from oocpr.progress import silent
 from oocpr.store.checkpoint import CheckpointFolder
 from oocpr.system import peak_resident
@@ -464,32 +464,12 @@ def rank_whole(
 
 
 def open_on_worker(path: str, identity: str | None) -> GraphStore:
-    """Open the graph of a run on the worker that calls this.
-
-    Raises SetupError if the worker cannot open a store there, and ReplacedError if that has another identity.
-    """
+    """Open the graph of a run on the worker that calls this; raises what `open_same` raises."""
     from distributed import get_worker
 
-    from oocpr.store.graph import open_store
+    from oocpr.store.graph import open_same
 
-    worker = get_worker().address
-    try:
-        store = open_store(path)
-        found = store.identity
-    except (OocprError, OSError, ImportError, ValueError) as error:
-        if isinstance(error, OocprError) and not isinstance(error, NotAStoreError):
-            raise
-        cause = error.cause if isinstance(error, OocprError) else str(error)
-        raise SetupError(
-            f"worker {worker} cannot open the graph at {path}: {cause}",
-            "Put the store where every worker finds it under this path, such as a shared folder.",
-        ) from error
-    if found != identity:
-        raise ReplacedError(
-            f"worker {worker} has the graph {found} at {path}, and the run is of the graph {identity}.",
-            "Put the same store under this path on all workers, such as in a shared folder.",
-        )
-    return store
+    return open_same(path, identity, f"worker {get_worker().address}")
 
 
 class _Mail:

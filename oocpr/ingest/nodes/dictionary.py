@@ -445,6 +445,14 @@ def recorded(
             yield Segment(at, keys.size, first, records.count - first)
 
 
+def list_given(given: SpillFile, records: BlockDictionary, edge: int) -> Iterator[Segment]:
+    """Add records of ids, uint32, that were given as such behind so many edges; yields their segments."""
+    for start in range(0, given.size // 4, _BLOCK_EDGES):
+        first, count = records.count, min(_BLOCK_EDGES, given.size // 4 - start)
+        records.number_ids(given.read_array(np.uint32, start, count).astype(np.int64))
+        yield Segment(edge, 0, first, records.count - first)
+
+
 def pack_keys(sources: NDArray[np.uint32], destinations: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """Make keys, destination << 32 | source."""
     keys = destinations.astype(np.uint64)
