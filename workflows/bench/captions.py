@@ -98,9 +98,9 @@ the devices; "1GiB": of each device, so that tiles and rows pass over its link, 
 commit.
 """
 TWO = """
-Each run is a process of its own. The first column ran while files came from the page cache at 19 GB/s, the
-second at 34, so what two devices of a process gain is not known: in later calls, when both are made, one
-device is ahead. The largest graph has two runs that count.
+Each run is a process of its own, files in the page cache. In later calls, when both are made, one device is
+ahead of two. The graph of 17.1 G edges does not fit: part of its tiles stay in pinned memory of the host, and
+its first pass reads 3.2 GB/s where the page cache gives 36; it has two runs that count.
 """
 R28 = """
 As drawn.

@@ -509,7 +509,8 @@ def page() -> str:
             "two devices": h100["two devices"],
             "web-like, one device": h100["web-like graph, one device"],
             "crawl, 90 times, one device": h100["crawl, 90 times, one device"],
-            "R-MAT of 4.26 G edges, one device": h100["R-MAT of 4.26 G edges, one device"],
+            "R-MAT of 4.26 G edges, as drawn": h100["R-MAT of 4.26 G edges, permuted, one device"],
+            "R-MAT of 17.1 G edges, as drawn": h100["R-MAT of 17.1 G edges, permuted, one device"],
         }}), "device-start-two-h100"),
         ("R-MAT of 4.3 G edges, one H200", R28, budgets({
             "all of it": r28["all the device has"], "14 GiB": r28["14GiB"],
