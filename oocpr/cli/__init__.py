@@ -60,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
     except KeyboardInterrupt as error:
+        # Python ends by the signal, whatever the exit code, if one has passed through code made of text, such
+        # as that of a dataclass, unless more such code has run since.
+        exec("")
         return fail(
             "interrupted.", _kept(error) or "Nothing half-written is left; run it again.", INTERRUPTED
         )

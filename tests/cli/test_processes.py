@@ -171,6 +171,22 @@ def test_an_interrupted_import_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupt_while_a_class_is_made_of_text_has_the_documented_exit_code(tmp_path: Path) -> None:
+    program = """
+import signal, sys
+import oocpr.cli
+import oocpr.cli.options  # or it would be imported later, which runs such code
+
+oocpr.cli._run = lambda _: exec("signal.raise_signal(signal.SIGINT)")
+sys.exit(oocpr.cli.main())
+"""
+    (tmp_path / "interrupted.py").write_text(program)
+    words = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert TWO_LINES.fullmatch(done.stderr), done.stderr
+
+
 @pytest.mark.long
 def test_an_interrupted_run_leaves_nothing(process: Start, graph: Path, tmp_path: Path) -> None:
     terminal = Terminal()
