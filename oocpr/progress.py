@@ -21,8 +21,9 @@ class Progress(Protocol):
     def __call__(self, stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
         """Take one state: `done` of `total`, None if it is unknown, of a stage such as ``"reading"``.
 
-        A new stage closes the one before. `unit` is ``"B"``, ``"edges"``, ``"ids"``, ``"names"``, ``"tiles"``
-        or ``"passes"``; `note` is a short text to show beside, such as the error bound of the last pass.
+        A new stage closes the one before. `unit` is ``"B"``, ``"edges"``, ``"ids"``, ``"names"``,
+        ``"tiles"``, ``"workers"`` or ``"passes"``; `note` is a short text to show beside, such as the error
+        bound of the last pass.
         """
 
 

@@ -31,7 +31,7 @@ def worker_speeds(
     """
     with suppress(LostError), cluster_errors(client):
         names = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        progress(MEASURING, 0, None, "workers")
+        progress(MEASURING, len(names), None, "workers")
         asked = [
             client.submit(_passes_a_second, path, identity, plan, settings, workers=[name], pure=False)
             for name in names
@@ -46,8 +46,6 @@ def worker_speeds(
 def _passes_a_second(path: str, identity: str, plan: Plan, settings: Settings) -> float:
     from distributed import get_worker
 
-    threads = get_worker().state.nthreads
-    return (
-        1
-        / forecast(measure_rates(open_on_worker(path, identity), plan, settings, threads=threads), plan).each
-    )
+    store, threads = open_on_worker(path, identity), get_worker().state.nthreads
+    rates = measure_rates(store, plan, settings, threads=threads)
+    return 1 / forecast(rates, plan).each
