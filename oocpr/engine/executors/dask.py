@@ -472,10 +472,20 @@ async def results_of(calls: Sequence[Any]) -> list[Any] | None:
             waiting, timeout=CHECK_INTERVAL, return_when=asyncio.FIRST_EXCEPTION
         )
     finally:
-        for one in waiting:
-            one.cancel()
+        for call, one in zip(calls, waiting, strict=True):
+            # A client attaches all that it fetches to a fetch that was cancelled before it began.
+            if getattr(call, "status", "pending") != "pending":
+                one.add_done_callback(_leave)
+            else:
+                one.cancel()
     ended = [one.result() for one in waiting if one in done]
     return None if pending else ended
+
+
+def _leave(ended: asyncio.Task[Any]) -> None:
+    """Look at what a task has ended with, which asyncio speaks of if nobody does."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 def remove_all_copies(client: Any, name: str) -> None:
