@@ -112,6 +112,7 @@ def plan(
         reproducible=reproducible,
         personalized=personalized,
         reusable=_decoded_bytes(opened),
+        explain=True,
     )
     run, loading = plan_loaded(opened.store, settings, request, progress)
     # The probe's own memory is none of the run's.

@@ -29,6 +29,7 @@ from oocpr.plan.tile_groups import (
     layout_of,
     pass_bytes,
 )
+from oocpr.plan.ways import explained
 from oocpr.store.checkpoint import WRITING_BYTES
 from oocpr.system import available_memory, resident_after_trim, usable_cores, whole_memory
 from oocpr.units import parse_bytes
@@ -84,6 +85,7 @@ class RunRequest:
     ] = ()  # bytes of memory of the workers, which share the stripes; empty without limits
     kept: bool = False  # whether checkpoints are written
     reusable: int = 0  # bytes of the process that earlier runs left for this one
+    explain: bool = False  # whether a plan says what other ways to divide the graph take of a device
 
 
 class PlannedRun(NamedTuple):
@@ -240,12 +242,14 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
         _check_kernel(settings, wanted.kernel)
     if devices and settings.method in SEGMENTED_METHODS:
         wanted = replace(wanted, device_memory=_device_memory(devices, request))
-        plan, tiled = _plan_segmented(store, stats, wanted, devices)
+        plan, tiled = _plan_segmented(store, stats, wanted, devices, explain=request.explain)
     elif devices or request.free:
         if not request.free:
             _check_devices(devices, request)
         wanted = replace(wanted, device_memory=_device_memory(devices, request))
-        plan, tiled = plan_for_devices(store, stats, wanted, () if request.free else devices)
+        plan, tiled = plan_for_devices(
+            store, stats, wanted, () if request.free else devices, explain=request.explain
+        )
     else:
         plan = make_plan(stats, wanted)
         if request.first_tiles or request.speeds:
@@ -278,7 +282,7 @@ def _most_tiles(plan: Plan, workers: int) -> int:
 
 
 def _plan_segmented(
-    store: GraphStore, stats: GraphStats, request: PlanRequest, devices: Sequence[str]
+    store: GraphStore, stats: GraphStats, request: PlanRequest, devices: Sequence[str], *, explain: bool
 ) -> Planned:
     """Plan a run of a segmented method on a device.
 
@@ -287,7 +291,9 @@ def _plan_segmented(
     """
     kernel = SEGMENTED_KERNELS[0] if request.kernel == BALANCED else request.kernel
     like = replace(request, method="power", kernel=kernel)
-    plan, tiled = plan_for_devices(store, replace(stats, weighted=True), like, devices, rows_in_host=False)
+    plan, tiled = plan_for_devices(
+        store, replace(stats, weighted=True), like, devices, rows_in_host=False, explain=explain
+    )
     (tiers,) = plan.devices
     return replace(
         plan,
@@ -389,11 +395,12 @@ def plan_for_devices(
     devices: Sequence[str],
     *,
     rows_in_host: bool = True,
+    explain: bool = False,
 ) -> Planned:
     """Plan a run on one device or several; returns the graph in the groups that it takes, too.
 
     `devices` has their names in this process, and is empty if they are those of workers. `rows_in_host` says
-    whether rows may be kept in memory of the host.
+    whether rows may be kept in memory of the host, `explain` whether the plan is to have its `ways`.
 
     One device takes the whole graph, and of several each has a stripe. A graph of fewer tiles than devices
     takes as many of them, the first, as it has tiles. Tiles are taken in groups of one stripe. Resident tiles
@@ -421,7 +428,7 @@ def plan_for_devices(
         if sizes is not None and not request.reproducible:
             streamed = weighted_stripes(sizes, [1] * len(given))
 
-    def planned(size: GroupSize) -> Planned:
+    def planned(size: GroupSize, request: PlanRequest = request) -> Planned:
         bounds, parts = group_bounds(
             resident if size.all_resident else streamed, stats.tile_edges, size.edges
         )
@@ -444,24 +451,29 @@ def plan_for_devices(
     if request.reproducible:
         # Partitions of what is gathered bring a row its sums in parts.
         wanted = [size for size in wanted if not size.partitioned]
-    return _fastest(wanted, planned)
+    taken, (plan, tiled) = _fastest(wanted, planned)
+    if explain:
+        nothing = replace(request, device_memory=(0,) * len(given))
+        chosen = taken if plan.fits else None
+        plan = replace(plan, ways=explained(wanted, chosen, given, lambda size: planned(size, nothing)[0]))
+    return plan, tiled
 
 
-def _fastest(sizes: Sequence[GroupSize], planned: Callable[[GroupSize], Planned]) -> Planned:
+def _fastest(
+    sizes: Sequence[GroupSize], planned: Callable[[GroupSize], Planned]
+) -> tuple[GroupSize, Planned]:
     """Choose among plans with groups of these sizes, the fastest first; the last one if none fits."""
-    found: Planned | None = None
-    for (all_resident, *_), alike in groupby(
-        sizes, lambda size: (size.all_resident, size.rows_in_host, size.partitioned)
-    ):
-        fitting: list[Planned] = []
+    found: tuple[GroupSize, Planned] | None = None
+    for _, alike in groupby(sizes, lambda size: size.way):
+        fitting: list[tuple[GroupSize, Planned]] = []
         for size in alike:
-            found = plan, _ = planned(size)
-            if plan.fits:
+            found = size, planned(size)
+            if found[1][0].fits:
                 fitting.append(found)
-                if all_resident:
+                if size.all_resident:
                     break
         if fitting:
-            return min(fitting, key=lambda planned: _cost(planned[0]))
+            return min(fitting, key=lambda found: _cost(found[1][0]))
     assert found is not None, "there is a size"
     return found
 

@@ -179,7 +179,9 @@ def _plan_stripe(
             stats, layout, diagonal=blocks, laid_out=_layouts(stats, layout, request, pairs=pairs)
         )
         bare = needed(sweeps, slots, partitions, layouts_stay=True)
-        layouts_stay = laid.within(memory - bare.total) == groups
+        # With less memory than both ways take, the one that takes less: it is what the run lacks.
+        least = need.total + int(resident.limits.sum()) + resident.max_finding(np.arange(groups))
+        layouts_stay = laid.within(max(memory, least) - bare.total) == groups
         if layouts_stay:
             resident, need = laid, bare
     chosen = evenly(groups, groups if all_resident else resident.within(memory - need.total))

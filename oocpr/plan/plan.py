@@ -29,12 +29,14 @@ from oocpr.plan.memory import (
 from oocpr.plan.partition import MAX_SECTIONS, default_stripes, stripe_tiles
 from oocpr.plan.products import BALANCED
 from oocpr.plan.residency import RING_SLOTS, fitting_tiles, spread_evenly
+from oocpr.plan.ways import way_rows
 from oocpr.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from oocpr.plan.device_memory import DeviceTiers
     from oocpr.plan.forecast import Passes, Rates
     from oocpr.plan.partition import GraphStats
+    from oocpr.plan.ways import Way
 
 MIN_LOADING = 0.05
 """Seconds of loading below which a person does not read of it."""
@@ -95,6 +97,7 @@ class Plan:
     forecast: Forecast | None = None  # None if nothing was measured
     reproducible: bool = False  # whether the bits of the ranks depend on the graph and the settings alone
     better: Alternative | None = None  # what more memory allows; None if it changes no bit of the ranks
+    ways: tuple[Way, ...] = ()  # how devices could take the graph, if that was asked
     fpga_seconds: float | None = None  # of a product on the FPGA of `oocpr.plan.fpga`, if that was asked
 
     @property
@@ -310,6 +313,7 @@ class Plan:
             "slices": self.partitions,
             "reproducible": self.reproducible,
             "better": None if self.better is None else asdict(self.better),
+            "ways": [asdict(way) for way in self.ways],
             "fpga_seconds": self.fpga_seconds,
             "device_needed": max(
                 (sum(tiers.max_bytes for tiers in of) for of in self.on_each_device()), default=0
@@ -339,6 +343,7 @@ class Plan:
             ("needed / given", f"{format_bytes(need.total)} / {format_bytes(self.memory)}"),
             ("tile cache", "the whole graph, with the scratch" if self.method == "components" else cache),
             *_device_rows(self),
+            *way_rows(self.ways),
             ("from the store", f"{format_bytes(self.streamed_bytes)} a pass{', directly' * self.direct}"),
             ("products a byte", f"{self.gathers * stats.edges / max(1, stats.column_bytes):.2f} edges"),
             ("should hold", f"about {format_bytes(self.peak_memory)}"),

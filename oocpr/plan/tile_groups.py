@@ -57,6 +57,11 @@ class GroupSize(NamedTuple):
     rows_in_host: bool
     partitioned: bool = False
 
+    @property
+    def way(self) -> tuple[bool, bool, bool]:
+        """What stays where, of groups of any size."""
+        return self[1:]
+
 
 def group_sizes(
     stats: GraphStats, streamed_edges: tuple[int, ...], *, alone: bool = True

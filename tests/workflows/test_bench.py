@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -388,6 +389,37 @@ def test_published_speedups_follow_from_published_times() -> None:
         assert wu.speedup({"round, ms": published.processor}, device) == pytest.approx(
             published.speedup, abs=0.06
         )
+
+
+def test_the_series_of_jiang_is_ranked_on_processors(tmp_path: Path) -> None:
+    links = Path(__file__).parents[2] / "data" / "tiny" / "langville-meyer.dat"
+    (tmp_path / "hollins.dat.gz").write_bytes(gzip.compress(links.read_bytes()))
+    words = ("--quick", "--graphs", tmp_path, "--out", tmp_path / "subgraphs.json")
+    found = run_bench("subgraphs.py", *words)
+    hollins, smallest = found["graphs"].values()
+    assert (hollins["nodes"], hollins["published"]) == (6, None)
+    assert smallest["nodes"] == 100_000
+    assert smallest["published"] == {"cpu": 0.2903, "gpu": 0.0139}
+    # Of the edges those stay whose ends both do: by chance, and more or less as nodes have many.
+    assert smallest["edges"] == pytest.approx((100_000 / 3_566_907) ** 2 * 45_030_389, rel=0.3)
+    assert "not the graph itself" in found["subgraphs"]
+    for graph in (hollins, smallest):
+        for cell in graph["systems"].values():
+            assert len(cell["certified"]["seconds"]) == 1
+            assert cell["certified"]["error"] <= cell["certified"]["certified"] <= 1e-10
+    assert import_module("tables").papers(found)[2].startswith("| hollins | ")
+
+
+def test_a_subgraph_has_the_edges_between_its_nodes() -> None:
+    subgraphs = import_module("subgraphs")
+    whole = subgraphs.Wu("su", 1000)
+    (block,) = whole.blocks(whole.edges)
+    ends = set(zip(block.src.tolist(), block.dst.tolist(), strict=True))
+    for count, links in subgraphs.subgraphs(whole, [50, 200, whole.nodes]):
+        assert links.shape == (count, count)
+        inside = {(src, dst) for src, dst in ends if max(src, dst) < count}
+        assert set(zip(*(each.tolist() for each in links.coords), strict=True)) == inside
+        assert inside
 
 
 def test_vectors_are_not_timed_without_a_device() -> None:

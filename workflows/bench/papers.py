@@ -103,11 +103,17 @@ def check(options: argparse.Namespace) -> None:
         )
 
 
-def compare(graph: oocpr.Graph, systems: dict[str, dict[str, Any]], runs: int, title: str) -> dict[str, Any]:
-    """Time all systems in turns, by both rules; the first round warms up and does not count."""
+def compare(
+    graph: oocpr.Graph,
+    systems: dict[str, dict[str, Any]],
+    runs: int,
+    title: str,
+    stops: tuple[str, ...] = STOPS,
+) -> dict[str, Any]:
+    """Time all systems in turns, by each rule; the first round warms up and does not count."""
     exact = oocpr.pagerank(graph, method="mixed", tol=EXACT).to_numpy()
-    cells: dict[str, Any] = {name: {stop: {"seconds": []} for stop in STOPS} for name in systems}
-    turns = [(name, stop) for _ in range(runs + 1) for name in systems for stop in STOPS]
+    cells: dict[str, Any] = {name: {stop: {"seconds": []} for stop in stops} for name in systems}
+    turns = [(name, stop) for _ in range(runs + 1) for name in systems for stop in stops]
     for turn, (name, stop) in enumerate(track(turns, title, transient=True, disable=not sys.stdout.isatty())):
         begun = time.perf_counter()
         ranks = oocpr.pagerank(graph, stop=stop, tol=TOL, **systems[name])
