@@ -50,6 +50,9 @@ class Graph:
         Why an import has chosen the order of the nodes, one line; None if it has not.
     """
 
+    __networkx_backend__ = "oocpr"
+    """So ``networkx.pagerank`` takes the graph."""
+
     def __init__(
         self,
         store: GraphStore,

@@ -156,6 +156,19 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
     return weights / total
 
 
+def named_vector(numbers: Mapping[Any, float], names: Names, nodes: int) -> NDArray[np.float64]:
+    """Give the numbers of nodes in store order, 0 for nodes without one; names of no node are left out.
+
+    Returns float64, shape (nodes,). Raises InputError if several nodes have a name.
+    """
+    vector = np.zeros(nodes)
+    pieces = _pieces(list(numbers), np.array(list(numbers.values()), np.float64))
+    for _, rows, values in find_rows(names, nodes, _entries(pieces, names.textual)):
+        known = rows >= 0
+        vector[rows[known]] = values[known]
+    return vector
+
+
 def rows_named(
     names: Names, nodes: int, wanted: Pieces, origin: str, memory: int | None = None
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
