@@ -138,6 +138,16 @@ def test_tuned_otherwise(device: Device, rows: str, make: Callable[..., Product]
     assert np.array_equal(sums(device, product, matrix_on(device, matrix), stored)[0], matrix @ values)
 
 
+@pytest.mark.parametrize("threads", [64, 512, 1024])
+@pytest.mark.parametrize("name", NARROW)
+def test_threads_of_a_block_change_no_sum(device: Device, name: str, threads: int) -> None:
+    matrix = rows_of("hubs")
+    stored, values = exact_numbers("bits16", (matrix.shape[1],))
+    product = BASELINES[name].make(device, Gather("bits16"))
+    product.threads = threads
+    assert np.array_equal(sums(device, product, matrix_on(device, matrix), stored)[0], matrix @ values)
+
+
 @pytest.mark.parametrize("name", [name for name in NARROW if BASELINES[name].fixed_bits])
 def test_bits_are_the_same_in_both_orders_and_every_run(device: Device, name: str) -> None:
     # The threads of the host run in both orders; the expected bits are those of the first device.

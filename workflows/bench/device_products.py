@@ -227,14 +227,27 @@ def filled_rows(group: DeviceGroup) -> Any:
     return places + cp.asarray(entries["row"].astype(np.int64) - begins)[tiles]
 
 
-class Products(Cell):
-    """One graph on the device, with the layouts of all systems."""
+class Laid(Cell):
+    """One graph on the device, also as a matrix that products of other systems lay out."""
 
     def __init__(self, bench: Bench, graph: graphs.DeviceGraph, options: argparse.Namespace) -> None:
         super().__init__(bench, graph, options)
         degrees = cp.bincount(graph.columns, minlength=graph.nodes).astype(np.uint32)
         offsets = graph.offsets.astype(np.uint32)
         self.matrix = Matrix(offsets, graph.columns, graph.nodes, cp.maximum(degrees, np.uint32(1)))
+
+    def numbers(self, name: str, reads: str) -> Any:
+        """What a product gathers, the numbers of `stored` and zeros behind them."""
+        stored, _ = self.stored(reads)
+        numbers = cp.zeros(self.graph.nodes + GATHER_PADDING, stored.dtype)
+        numbers[: self.graph.nodes] = stored[: self.graph.nodes]
+        if BASELINES[name].divides:
+            numbers[: self.graph.nodes] *= self.matrix.degrees
+        return numbers
+
+
+class Products(Laid):
+    """All systems on one graph."""
 
     def balanced(self, reads: str, *, decoded: bool) -> None:
         """The default product, of columns that are packed, or were decoded before."""
@@ -248,11 +261,8 @@ class Products(Cell):
 
     def baseline(self, name: str, reads: str) -> None:
         """One product of another system."""
-        stored, values = self.stored(reads)
-        numbers = cp.zeros(self.graph.nodes + GATHER_PADDING, stored.dtype)
-        numbers[: self.graph.nodes] = stored[: self.graph.nodes]
-        if BASELINES[name].divides:
-            numbers[: self.graph.nodes] *= self.matrix.degrees
+        _, values = self.stored(reads)
+        numbers = self.numbers(name, reads)
         product = BASELINES[name].make(self.bench.device, Gather(reads))
         laid = product.lay_out(self.matrix)
         pushes = cp.full(self.graph.nodes, np.nan)

@@ -2,9 +2,10 @@
 
 For R-MAT by out-degree and as permuted, the web-like graph, and graphs of files, for each format: along
 one axis of constants after the other, the best so far is timed beside those that differ from it, until no
-axis has a faster one. Constants that change a bit of the sums are refused.
+axis has a faster one. Constants that change a bit of the sums are refused. Of the products of other systems
+these are the threads of a block, the work-group sizes of Jiang 2014.
 
-What it finds belongs into `launch_config` or `BinThresholds` of oocpr/engine/cuda.
+What it finds belongs into `launch_config`, `BinThresholds` or a `Product.threads` of oocpr/engine/cuda.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,11 @@ from typing import TYPE_CHECKING, Any
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
-from device_products import Bench, Cell
+from device_products import Bench, Laid
 
-from oocpr.engine.cuda.baselines import Binned, BinThresholds, Matrix
+from oocpr.engine.cuda.baselines import BASELINES, Binned, BinThresholds, Product
 from oocpr.engine.cuda.spmv import (
     EVERYTHING,
-    GATHER_PADDING,
     Gather,
     LaunchConfig,
     SpMV,
@@ -50,8 +50,18 @@ CUTS: list[Axis] = [
     [{"block": threads} for threads in (64, 128, 256, 512)],
 ]
 
+THREADS = (32, 64, 128, 256, 512, 1024)
+"""Threads of a block."""
+
 MARGIN = 0.01
 """Share of the time that other constants must save."""
+
+
+@dataclass(frozen=True)
+class WorkGroup:
+    """How a product of another system is launched."""
+
+    threads: int  # of a block
 
 
 def shape_axes(word: int, *, hubs: bool) -> list[Axis]:
@@ -68,7 +78,7 @@ def shape_axes(word: int, *, hubs: bool) -> list[Axis]:
     ]
 
 
-class Search(Cell):
+class Search(Laid):
     """One graph on the device."""
 
     def balanced(self, reads: str, *, decoded: bool = True) -> None:
@@ -98,23 +108,39 @@ class Search(Cell):
 
     def binned(self, reads: str) -> None:
         """Search for the product in bins by size."""
-        stored, _ = self.stored(reads)
-        numbers = cp.zeros(self.graph.nodes + GATHER_PADDING, stored.dtype)
-        numbers[: self.graph.nodes] = stored[: self.graph.nodes]
-        matrix = Matrix(self.graph.offsets.astype(np.uint32), self.graph.columns, self.graph.nodes)
+        product = partial(Binned, self.bench.device, Gather(reads))
+        self.searched("binned", reads, BinThresholds(), CUTS, lambda cut: product(thresholds=cut))
+
+    def baseline(self, name: str, reads: str) -> None:
+        """Search for another product of `BASELINES`."""
+        threads = BASELINES[name].make(self.bench.device, Gather(reads)).threads
+
+        def made(group: WorkGroup) -> Product:
+            product = BASELINES[name].make(self.bench.device, Gather(reads))
+            product.threads = group.threads
+            return product
+
+        axis: Axis = [{"threads": threads} for threads in THREADS]
+        self.searched(name, reads, WorkGroup(threads), [axis], made)
+
+    def searched(
+        self, name: str, reads: str, default: Any, axes: list[Axis], made: Callable[[Any], Product]
+    ) -> None:
+        """Search for a product that is laid out."""
+        numbers = self.numbers(name, reads)
         sums = cp.full(self.graph.nodes, np.nan)
 
-        def make(cut: BinThresholds) -> Works:
-            product = Binned(self.bench.device, Gather(reads), thresholds=cut)
-            laid = product.lay_out(matrix)
+        def make(config: Any) -> Works:
+            product = made(config)
+            laid = product.lay_out(self.matrix)
 
             def bits() -> int:
-                product(matrix, laid, numbers, sums)
-                return int(sums.view(np.uint64).sum())
+                product(self.matrix, laid, numbers, sums)
+                return int(sums.view(np.uint64).sum()) if BASELINES[name].fixed_bits else 0
 
-            return partial(product, matrix, laid, numbers, sums), bits
+            return partial(product, self.matrix, laid, numbers, sums), bits
 
-        self.search(f"binned, {reads}", BinThresholds(), CUTS, make)
+        self.search(f"{name}, {reads}", default, axes, make)
 
     def search(self, what: str, default: Any, axes: list[Axis], make: Callable[[Any], Works]) -> None:
         """Go along the axes from the default until none has faster constants, and note the best."""
@@ -161,6 +187,11 @@ class Search(Cell):
         for reads in ("bits16", "float32", "float64"):
             for work in (self.balanced, self.packed, self.binned):
                 self.bench.guard(name, f"{work.__name__}, {reads}", partial(work, reads))
+                cp.get_default_memory_pool().free_all_blocks()
+        for kernel, baseline in BASELINES.items():
+            reads = "float64" if baseline.divides else "float32"
+            if kernel != "binned":
+                self.bench.guard(name, kernel, partial(self.baseline, kernel, reads))
                 cp.get_default_memory_pool().free_all_blocks()
 
 

@@ -85,6 +85,8 @@ class Product:
     layout: str
     """What `product_arrays` calls its layout."""
     file: str
+    threads = THREADS
+    """Of a block, where a kernel does not ask for others; changes the speed, and no sum."""
 
     def __init__(self, device: Device, gather: Gather, **parameters: int | str) -> None:
         self._device = device
@@ -133,7 +135,8 @@ class Product:
     def _run(self, matrix: Matrix, laid: Arrays, gathered: Pair, sums: Pair) -> None:
         raise NotImplementedError
 
-    def _launch(self, name: str, threads: int, *arguments: Any, block: int = THREADS) -> None:
+    def _launch(self, name: str, threads: int, *arguments: Any, block: int | None = None) -> None:
+        block = block or self.threads
         if threads:
             self._kernels.get_function(name)((-(-threads // block),), (block,), arguments)
 
@@ -144,8 +147,9 @@ class Product:
             if sums is not None:
                 sums[: matrix.rows] = 0
 
-    def _launch_some(self, name: str, threads: int, *arguments: Any, block: int = THREADS) -> None:
+    def _launch_some(self, name: str, threads: int, *arguments: Any, block: int | None = None) -> None:
         """Launch at most so many threads, which take what is counted on the device in turns."""
+        block = block or self.threads
         self._launch(
             name, min(threads, block * MAX_BLOCKS * self._device.multiprocessors), *arguments, block=block
         )
