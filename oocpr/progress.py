@@ -18,16 +18,16 @@ _CLEAR = "\r\x1b[2K"
 class Progress(Protocol):
     """Receives the state of long work: called often, so it must be cheap, and by several threads."""
 
-    def __call__(self, stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
+    def __call__(self, stage: str, done: float, total: int | None, unit: str, note: str = "") -> None:
         """Take one state: `done` of `total`, None if it is unknown, of a stage such as ``"reading"``.
 
-        A new stage closes the one before. `unit` is ``"B"``, ``"edges"``, ``"ids"``, ``"names"``,
-        ``"tiles"``, ``"workers"`` or ``"passes"``; `note` is a short text to show beside, such as the error
-        bound of the last pass.
+        A new stage closes the one before. Only of passes a part may be done. `unit` is ``"B"``, ``"edges"``,
+        ``"ids"``, ``"names"``, ``"tiles"``, ``"workers"`` or ``"passes"``; `note` is a short text to show
+        beside, such as the error bound of the last pass.
         """
 
 
-def silent(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
+def silent(stage: str, done: float, total: int | None, unit: str, note: str = "") -> None:
     """Ignore all progress."""
 
 
@@ -63,7 +63,7 @@ class Reporter:
         self._stream.write(f"{_CLEAR if self._live and self._stage else ''}note: {note}\n")
         self._stream.flush()
 
-    def __call__(self, stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
+    def __call__(self, stage: str, done: float, total: int | None, unit: str, note: str = "") -> None:
         """Take one state."""
         now = self._clock()
         if stage != self._stage:
@@ -81,9 +81,9 @@ class Reporter:
         self._stream.flush()
 
 
-def describe(stage: str, done: int, total: int | None, unit: str, note: str, seconds: float) -> str:
+def describe(stage: str, done: float, total: int | None, unit: str, note: str, seconds: float) -> str:
     """Put one state of a `Progress` in words, so many seconds after the stage began."""
-    parts = [stage if total is None else f"{stage} {min(100, 100 * done // max(total, 1))} %"]
+    parts = [stage if total is None else f"{stage} {min(100, int(100 * done) // max(total, 1))} %"]
     if total is None:
         parts.append(_amount(done, unit))
     elif unit == "B":

@@ -83,7 +83,8 @@ def test_a_silent_reporter_writes_nothing() -> None:
         (("writing", 7, 7, "edges", "", 2.0), "writing 100 %, 7 of 7 edges, 3.5 edges/s"),
         (("ranking", 50, 40, "passes", "slow", 9.0), "ranking 100 %, 50 of 40 passes, slow"),
         (("ranking", 10, 40, "passes", "slow", 9.0), "ranking 25 %, 10 of 40 passes, slow, 27 s left"),
+        (("ranking", 0.5, 10, "passes", "slow", 9.0), "ranking 5 %, 0.5 of 10 passes, slow, 2 min 51 s left"),
     ],
 )  # fmt: skip
-def test_states_in_words(state: tuple[str, int, int | None, str, str, float], line: str) -> None:
+def test_states_in_words(state: tuple[str, float, int | None, str, str, float], line: str) -> None:
     assert describe(*state) == line

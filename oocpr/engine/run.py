@@ -6,6 +6,7 @@ import logging
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -196,6 +197,9 @@ def _solve_from(
 ) -> Solution:
     """Carry a run out from the beginning or from where it was resumed."""
     settings = job.settings
+    if resumed is None:
+        resumed = Resumed(first_state(job, store.nodes), [])
+    shown = RunProgress(progress, job, resumed.history)
     with ExitStack() as stack:
         executor: Executor
         if client is None:
@@ -204,6 +208,8 @@ def _solve_from(
             executor = local = LocalExecutor(job, store, backends)
             stack.callback(local.close)
             local.allocate()
+            for group in local.groups:
+                group.after_tile = shown.take_tile
         else:
             from oocpr.engine.executors.dask import DaskExecutor
 
@@ -211,7 +217,7 @@ def _solve_from(
             stack.callback(executor.close)
         if kept is not None:
             stack.enter_context(kept.stopping())
-        state, history = _iterate(job, store, executor, resumed, kept, progress)
+        state, history = _iterate(job, store, executor, resumed, kept, shown)
         ranks = executor.finish(state)
         peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
         preparing = executor.preparing_seconds()
@@ -257,22 +263,16 @@ def _iterate(
     job: Job,
     store: RankedStore,
     executor: Executor,
-    resumed: Resumed | None,
+    resumed: Resumed,
     kept: KeptRun | None,
-    progress: Progress,
+    shown: RunProgress,
 ) -> tuple[State, list[PassRecord]]:
-    settings = job.settings
-    if resumed is None:
-        resumed = Resumed(first_state(job, store.nodes), [])
-    state, history = resumed
+    settings, (state, history) = job.settings, resumed
     movable = True  # whether other workers can have what is kept of the run
 
     def note(record: PassRecord) -> None:
         history.append(record)
-        # How many are left is predicted by how the error has fallen so far.
-        errors = [done.bound if settings.stop == "certified" else done.residual for done in history]
-        total = passes_from(errors, settings.tol, job.plan.passes)
-        progress("ranking", record.number, total, "passes", _note(record, job.plan.stats.edges))
+        shown.end_pass()
 
     def ending() -> bool:
         seconds = history[-1].seconds if history else 0.0
@@ -296,9 +296,28 @@ class _HasGrownError(Exception):
     """There are more workers than the run has."""
 
 
-def _note(record: PassRecord, edges: int) -> str:
-    speed = edges * record.gathers / record.seconds / 1e9
-    note = f"bound {record.bound:.1e}, {speed:.2f} GTEPS"
-    if record.bytes_read:
-        note += f", {format_bytes(int(record.bytes_read / record.seconds))}/s from the store"
-    return note
+class RunProgress:
+    """Shows how far a run is: passes that are done, all in its history, and what part of the next one."""
+
+    def __init__(self, progress: Progress, job: Job, history: list[PassRecord]) -> None:
+        self._progress, self._job, self._history = progress, job, history
+        self._tiles = job.plan.stats.tiles * job.plan.partitions
+        self._total, self._note, self._taken = job.plan.passes, "", count(1)
+
+    def end_pass(self) -> None:
+        """Show that the last pass of the history is done."""
+        settings, plan, record = self._job.settings, self._job.plan, self._history[-1]
+        # How many are left is predicted by how the error has fallen so far.
+        errors = [done.bound if settings.stop == "certified" else done.residual for done in self._history]
+        self._total = passes_from(errors, settings.tol, plan.passes)
+        speed = plan.stats.edges * record.gathers / record.seconds / 1e9
+        self._note = f"bound {record.bound:.1e}, {speed:.2f} GTEPS"
+        if record.bytes_read:
+            self._note += f", {format_bytes(int(record.bytes_read / record.seconds))}/s from the store"
+        self._taken = count(1)
+        self._progress("ranking", record.number, self._total, "passes", self._note)
+
+    def take_tile(self, _: bool) -> None:
+        """Show that a pass has come a tile further; any thread may."""
+        done = len(self._history) + min(1.0, next(self._taken) / self._tiles)
+        self._progress("ranking", done, self._total, "passes", self._note)

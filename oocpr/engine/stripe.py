@@ -313,8 +313,8 @@ class StripeGroup:
         self.specs = [job.spec(store, stripe) for stripe in stripes]
         self._tile_ends = [spec.last_tile for spec in self.specs]
         self.states: list[Any] = []
-        self.after_read: Callable[[], None] | None = None
-        """Called after each tile that was read for it has been computed or launched."""
+        self.after_tile: Callable[[bool], None] | None = None
+        """Called after each tile that has been computed or launched, with whether it was read for that."""
         self._claims: list[Claims] = []
         self._whole_pass: ResidentPass | None = None
         self.gather_vector = backend.allocate_reads(store.nodes, job.settings.reads, self.specs[0].proposals)
@@ -540,8 +540,8 @@ class StripeGroup:
                 self.states[number], self.gather_vector, prepared, rows, step, before
             )
         swept[number].append(done)
-        if reading and self.after_read is not None:
-            self.after_read()
+        if self.after_tile is not None:
+            self.after_tile(reading)
 
     def _report(
         self, swept: list[list[Any]], step: SweepStep, runs: list[PassTraffic], launched: float

@@ -113,7 +113,7 @@ def rank(store: Path, memory: str, io: str, method: str, out: Path) -> dict[str,
     counted = [read_bytes()]
     since = [perf_counter()]
 
-    def note(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
+    def note(stage: str, done: float, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
         if stage == "ranking":
             counted.append(read_bytes())
             since.append(perf_counter())

@@ -112,7 +112,7 @@ def by_workers(source: Path, store: Path, count: int, limit: str, kill: str | No
 
                 def strike(
                     stage: str,
-                    done: int,
+                    done: float,
                     total: int | None,
                     unit: str,  # noqa: ARG001
                     note: str = "",  # noqa: ARG001

@@ -189,7 +189,7 @@ def measure_whole(
 
     passed = count(1)
 
-    def report(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
+    def report(stage: str, done: float, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
         # How many passes it takes is what is to be found.
         progress(MEASURING, next(passed), None, unit, note)
 
@@ -279,10 +279,10 @@ class Measuring:
             self._step, self._end = step, self._done + self._steps[step]
             self._report()
 
-    def read(self) -> None:
-        """Report that a tile was read; any thread may."""
+    def read(self, read: bool = True) -> None:
+        """Report that a tile was read, if it was; any thread may."""
         with self._lock:
-            if self._done < self._end:
+            if read and self._done < self._end:
                 self._done += 1
                 self._report()
 
@@ -349,7 +349,7 @@ def compile_piped() -> None:
 
     path, plan, settings = pickle.load(sys.stdin.buffer)
 
-    def report(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
+    def report(stage: str, done: float, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
         sys.stdout.write(f"{done} {compilation.seconds}\n")
         sys.stdout.flush()
 

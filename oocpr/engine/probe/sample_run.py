@@ -72,7 +72,7 @@ class SampleRun:
         self._executor.allocate()
         self.opening = time.perf_counter() - begun
         for group in self._executor.groups:
-            group.after_read = measuring.read
+            group.after_tile = measuring.read
             # Memory that nobody has written to reads faster.
             if not isinstance(group.backend, Streams):
                 group.load([(0, np.zeros(store.nodes, READS[job.settings.reads].dtype))])
