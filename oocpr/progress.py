@@ -94,7 +94,7 @@ def describe(stage: str, done: float, total: int | None, unit: str, note: str, s
         parts.append(note)
     elif seconds > 0 and done:
         parts.append(f"{_amount(float(f'{done / seconds:.3g}'), unit)}/s")
-    if total is not None and 0 < done < total:
+    if total is not None and 0 < done < total and seconds >= _LIVE_SECONDS:
         parts.append(f"{format_seconds(seconds * (total - done) / done)} left")
     return ", ".join(parts)
 
