@@ -177,6 +177,8 @@ import signal, sys
 import oocpr.cli
 import oocpr.cli.options  # or it would be imported later, which runs such code
 
+# What is started in the background ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 oocpr.cli._run = lambda _: exec("signal.raise_signal(signal.SIGINT)")
 sys.exit(oocpr.cli.main())
 """
