@@ -15,6 +15,10 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 USAGE = 2
 NOT_CONVERGED = 3
@@ -53,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not _take_streams():
         return fail("standard output is closed.", "Send it to a file, or to /dev/null.", USAGE)
     try:
-        with _stopping_like_ctrl_c():
-            return _run(words)
+        with _stopping_like_ctrl_c() as asked:
+            return _run(words, asked)
     except BrokenPipeError:
         # Python would complain once more when it flushes what nobody reads.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -86,24 +90,30 @@ def _take_streams() -> bool:
 
 
 @contextlib.contextmanager
-def _stopping_like_ctrl_c() -> Iterator[None]:
-    """Let a closed terminal and a batch system's end of time clean up as Ctrl-C does."""
+def _stopping_like_ctrl_c() -> Iterator[list[int]]:
+    """Let a closed terminal and a batch system's end of time clean up as Ctrl-C does; gives what has come."""
+    asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield asked
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        signal.default_int_handler(number, frame)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         for number, handler in before.items():
             # What nohup has set to be ignored stays ignored.
-            if handler is signal.SIG_DFL:
-                signal.signal(number, signal.default_int_handler)
-        yield
+            if handler in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(number, interrupt)
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], asked: Sequence[int]) -> int:
     import click
 
     from oocpr.cli.commands import cli
@@ -125,11 +135,13 @@ def _run(words: list[str]) -> int:
         path = error.ctx.command_path if error.ctx else "oocpr"
         return fail(error.format_message(), f"See `{path} --help`.", USAGE)
     except OocprError as error:
+        _interrupted(asked)
         _trace(session.debug)
         return fail(error.cause, f"{error.remedy} {_kept(error)}", error.exit_code)
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as error:  # noqa: BLE001
+        _interrupted(asked)
         _trace(session.debug)
         if _lacks_memory(error):
             return fail(
@@ -144,6 +156,12 @@ def _run(words: list[str]) -> int:
         )
         return fail(f"{type(error).__name__}: {error}", remedy, UNEXPECTED)
     return code or 0
+
+
+def _interrupted(asked: Sequence[int]) -> None:
+    """Raise KeyboardInterrupt if one has come: a library that was being loaded makes its own error of it."""
+    if asked:
+        raise KeyboardInterrupt
 
 
 def _lacks_memory(error: BaseException | None) -> bool:

@@ -171,6 +171,31 @@ def test_an_interrupted_import_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupt_that_a_library_makes_another_error_of_has_the_documented_exit_code(
+    tmp_path: Path,
+) -> None:
+    program = """
+import signal, sys
+import oocpr.cli
+import oocpr.cli.options
+
+def load(*_, **__):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        pass
+    raise ImportError("numba._devicearray failed to import")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import oocpr.cli.commands
+oocpr.cli.commands.cli.make_context = load
+sys.exit(oocpr.cli.main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr.startswith("error: interrupted.")
+
+
 def test_an_interrupt_while_a_class_is_made_of_text_has_the_documented_exit_code(tmp_path: Path) -> None:
     program = """
 import signal, sys
@@ -179,7 +204,7 @@ import oocpr.cli.options  # or it would be imported later, which runs such code
 
 # What is started in the background ignores it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-oocpr.cli._run = lambda _: exec("signal.raise_signal(signal.SIGINT)")
+oocpr.cli._run = lambda *_: exec("signal.raise_signal(signal.SIGINT)")
 sys.exit(oocpr.cli.main())
 """
     (tmp_path / "interrupted.py").write_text(program)
