@@ -265,7 +265,7 @@ def test_ranks_in_any_order_are_verified_by_name(graph: oocpr.Graph, tmp_path: P
     assert oocpr.verify(graph, path).bound <= 1e-10
 
 
-@pytest.mark.parametrize("order", ["keep", "degree", "bfs", "auto"])
+@pytest.mark.parametrize("order", ["keep", "degree", "bfs", "dfs", "auto"])
 @pytest.mark.parametrize("asked", [{}, {"method": "mixed"}, {"method": "residual", "reads": "bits8"}])
 def test_a_node_has_its_rank_in_any_order(
     adjacency: coo_array, tmp_path: Path, order: str, asked: dict[str, Any]

@@ -185,8 +185,9 @@ def import_graph(
         Most bytes of the whole process, such as ``"4GiB"``.
     order
         ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first, ``"host"`` for
-        names with the host reversed, ``"bfs"`` for a breadth-first search, ``"auto"`` for the best of these,
-        as a sample of the edges shows: `Graph.reason` says why.
+        names with the host reversed, ``"bfs"`` for a breadth-first search, ``"dfs"`` for a depth-first one,
+        which keeps all edges in memory, ``"auto"`` for the best of these but the last, as a sample of the
+        edges shows: `Graph.reason` says why.
     tmp
         Folder to sort in; beside `path` by default.
     overwrite

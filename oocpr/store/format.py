@@ -56,7 +56,7 @@ class Attributes:
 
     `edges`, `duplicates`: edges after duplicates were merged, and those that were. `order`: ``"keep"`` (rows
     in the order of the source's ids), ``"degree"`` (by falling out-degree), ``"host"`` (by name with the host
-    reversed) or ``"bfs"``. `tile_edges`: edges of every tile but the last. `dangling`: nodes without
+    reversed), ``"bfs"``, ``"dfs"``. `tile_edges`: edges of every tile but the last. `dangling`: nodes without
     out-edges, or whose out-edges have no weight. `local_edges`: edges whose column is a row owned by their
     own tile. `column_bytes`, `data_bytes`: bytes of all encoded tiles and of all encoded weights, without
     checksums; `max_...`: of the largest. `duplicate_weights`: the weight of an edge that the source repeats:

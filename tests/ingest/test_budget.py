@@ -74,6 +74,7 @@ def test_more_nodes_than_fit_are_refused(tmp_path, arrays):
         ("degree", "Ordering 1 G nodes by out-degree"),
         ("host", "Ordering 1 G nodes by host"),
         ("bfs", "Ordering 1 G nodes by breadth-first search"),
+        ("dfs", "Ordering 1 G nodes by depth-first search"),
         ("auto", "Choosing an order of 1 G nodes"),
     ):
         with pytest.raises(DoesNotFitError, match=doing):

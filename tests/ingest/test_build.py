@@ -44,7 +44,7 @@ def reference(src, dst, known):
 @pytest.mark.long
 @given(
     pairs=pairs_of_ids,
-    order=st.sampled_from(["keep", "degree", "bfs"]),
+    order=st.sampled_from(["keep", "degree", "bfs", "dfs"]),
     gaps=st.booleans(),
     tile_edges=st.integers(1, 20),
     block_edges=st.sampled_from([1, 7, 100]),
@@ -73,7 +73,7 @@ def test_any_graph_is_the_matrix_scipy_makes(
 
     store = open_store(path)
     node_ids = store.node_ids()
-    if order == "bfs" and node_ids is not None:
+    if order in ("bfs", "dfs") and node_ids is not None:
         rows = np.searchsorted(known, node_ids)
         np.testing.assert_array_equal(np.sort(rows), np.arange(known.size))
     np.testing.assert_array_equal(np.arange(known.size) if node_ids is None else node_ids, known[rows])
@@ -95,7 +95,7 @@ def test_any_graph_is_the_matrix_scipy_makes(
 @pytest.mark.parametrize(
     ("gaps", "order"),
     [
-        *((False, order) for order in ("keep", "degree", "bfs", "auto")),
+        *((False, order) for order in ("keep", "degree", "bfs", "dfs", "auto")),
         *((True, order) for order in ("keep", "auto")),
         *(pytest.param(True, order, marks=pytest.mark.slow) for order in ("degree", "bfs")),
     ],
@@ -273,7 +273,7 @@ def test_weights_are_not_dropped_silently(tmp_path, arrays):
 @pytest.mark.parametrize(
     ("argument", "value", "message"),
     [
-        ("order", "random", "keep, degree, host, bfs, auto"),
+        ("order", "random", "keep, degree, host, bfs, dfs, auto"),
         ("tile_edges", 0, "tile of 0"),
         ("tmp", "absent", "no temporary"),
     ],

@@ -365,10 +365,11 @@ PEAK = """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("order", ["degree", "host", "bfs", "auto"])
+@pytest.mark.parametrize("order", ["degree", "host", "bfs", "dfs", "auto"])
 def test_an_order_takes_the_memory_that_it_asks_for(tmp_path, order):
     nodes = 1 << (20 if order == "host" else 22)
     asked = order_choice._BYTES_PER_NODE[order] * nodes + order_choice._BYTES_BESIDE.get(order, 0)
+    asked += order_choice._BYTES_PER_EDGE.get(order, 0) * nodes // 2
     words = [tmp_path, order, nodes, asked + SLACK_BYTES + (1 << 20)]
     program = [sys.executable, "-c", textwrap.dedent(PEAK), *map(str, words)]
     taken = int(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
