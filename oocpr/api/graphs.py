@@ -186,8 +186,8 @@ def import_graph(
     order
         ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first, ``"host"`` for
         names with the host reversed, ``"bfs"`` for a breadth-first search, ``"dfs"`` for a depth-first one,
-        which keeps all edges in memory, ``"auto"`` for the best of these but the last, as a sample of the
-        edges shows: `Graph.reason` says why.
+        which keeps all edges in memory, ``"auto"`` for the best of these, as a sample of the edges shows:
+        `Graph.reason` says why.
     tmp
         Folder to sort in; beside `path` by default.
     overwrite

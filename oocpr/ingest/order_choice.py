@@ -1,10 +1,11 @@
-"""The order of the nodes that was asked for, or the cheapest by stored bytes and by gathers from memory.
+"""The order of the nodes that was asked for, or the cheapest by stored bytes, cache misses and passes.
 
 Costs are those of a sample: windows of neighbouring rows, with all their edges, evenly spread over the edges,
 not the rows, as most edges may be in few rows. They follow from the graph and the order alone, so every
 import of a graph looks at the same ones. The bytes are what the store's own coder makes of it; the gathers
 are those that a cache of 1 MiB would not hold, in lines of 64 bytes, sets of eight, of which the line that
-was not used for longest is replaced: about what a core has for itself. A node takes four bytes in it.
+was not used for longest is replaced: about what a core has for itself. A node takes four bytes in it. Passes
+are predicted of small graphs only, by a rehearsal with all edges.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -14,7 +15,7 @@ was not used for longest is replaced: about what a core has for itself. A node t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from oocpr.system import resident_after_trim
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
+    from oocpr.ingest.depth_first import Neighbours
     from oocpr.ingest.orders import EdgeScan, Permutation
     from oocpr.ingest.read import SpilledEdges
     from oocpr.ingest.spill.files import SpillDir
@@ -154,29 +156,34 @@ _SHARE = 8
 """An order has to save this part of what the source's costs: it takes 4 bytes a node of the store for ids,
 and tears apart what the source may have put together for reasons that a sample does not show."""
 
-_SEARCHED_EDGES = 1 << 24
-"""Most edges of a graph that is searched unasked: each level of a search goes over all of them."""
+_SEARCHED_EDGES, _SEARCHED_NODES = 1 << 24, 1 << 22
+"""Most edges and nodes of a graph that is searched unasked, with all edges in memory."""
 
 _ORDER_NAMES = {
     "keep": "as in the source",
     "degree": "by out-degree",
     "host": "by host",
     "bfs": "by breadth-first search",
+    "dfs": "by depth-first search",
 }
 
 
 @dataclass(frozen=True)
 class OrderCost:
-    """What a sample of the rows costs: its edges, their stored bytes, and cache misses."""
+    """What a sample of the rows costs: its edges, their stored bytes, cache misses, and the digits of a pass.
+
+    Digits are 1 if nothing is known of passes.
+    """
 
     edges: int
     stored: int
     missed: int
+    digits: float = 1.0
 
     @property
-    def cost(self) -> int:
-        """Bytes, and what counts as bytes."""
-        return self.stored + MISS_BYTES * self.missed
+    def cost(self) -> float:
+        """Bytes, and what counts as bytes, of an edge to a digit."""
+        return (self.stored + MISS_BYTES * self.missed) / max(self.edges, 1) / self.digits
 
     @property
     def per_edge(self) -> str:
@@ -196,8 +203,7 @@ def choose(costs: Mapping[str, OrderCost]) -> str:
     """Choose an order: the cheapest, but "keep" unless another saves an eighth; the first of equals."""
     best, keep = "keep", costs["keep"]
     for name, cost in costs.items():
-        saves = _SHARE * cost.cost * keep.edges <= (_SHARE - 1) * keep.cost * cost.edges
-        if saves and cost.cost * costs[best].edges < costs[best].cost * cost.edges:
+        if _SHARE * cost.cost <= (_SHARE - 1) * keep.cost and cost.cost < costs[best].cost:
             best = name
     return best
 
@@ -224,6 +230,8 @@ def explain(chosen: str, costs: Mapping[str, OrderCost]) -> str:
             f"order: {_ORDER_NAMES[chosen]}, {cost.per_edge} instead of {keep.per_edge} B/edge "
             f"and {hits} % of gathers in cache"
         )
+        if cost.digits != keep.digits:
+            said += f", about {keep.digits / cost.digits:.2f} of the passes"
     others = (name for name in costs if name not in (chosen, "keep"))
     return said + "".join(
         f"; {_ORDER_NAMES[name]} {costs[name].per_edge} and {costs[name].hits} %" for name in others
@@ -269,16 +277,16 @@ def count_missed(keys, cache):
 
 ORDERS = ("keep", "degree", "host", "bfs", "dfs", "auto")
 
-_BYTES_PER_NODE = {"degree": 12, "host": 8, "bfs": 16, "dfs": 56, "auto": 16}
+_BYTES_PER_NODE = {"degree": 12, "host": 8, "bfs": 16, "dfs": 56, "auto": 16, "auto, rehearsed": 64}
 """Most bytes per node that each way holds at once.
 
 Ordering by degree: row of a node, node of a row, id of a node; by host no ids. A breadth-first search:
 in-degree, row, parent and a place for each parent. Choosing: the same, more than in-degree, row and node of a
 finished order. Depth first: two orders, both degrees, where neighbours begin, and what passes are rehearsed
-with (32).
+with (32); choosing with that, another order and copy of out-degrees.
 """
 
-_BYTES_PER_EDGE = {"dfs": 4}
+_BYTES_PER_EDGE = {"dfs": 4, "auto, rehearsed": 4}
 
 _DOING = {
     "degree": "Ordering {} nodes by out-degree",
@@ -319,8 +327,9 @@ class Ordering:
     def find(self, order: str) -> orders.Order:
         """Find the rows of an order, but "keep"; UsageError for hosts of nodes without names."""
         ids = self.edges.ids
-        needed = self._nodes * _BYTES_PER_NODE[order] + _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
-        needed += self._scan.count * _BYTES_PER_EDGE.get(order, 0)
+        way = f"{order}, rehearsed" if order == "auto" and self._rehearsed else order
+        needed = self._nodes * _BYTES_PER_NODE[way] + self._scan.count * _BYTES_PER_EDGE.get(way, 0)
+        needed += _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
         lacking = resident_after_trim() + needed - self.memory
         if lacking > 0:
             self.edges.file.shed(lacking)
@@ -332,7 +341,11 @@ class Ordering:
             out_degree, _ = orders.count_degrees(self._scan, self._nodes, sources=True)
             return orders.make_order(order, orders.order_by_degree(out_degree), ids)
         if order == "dfs":
-            return orders.make_order(order, self._by_dfs(), ids)
+            self._total = 5 * self._scan.count
+            out_degree, in_degree, _ = self._degrees()
+            permutation, *_ = self._by_dfs(in_degree, out_degree)
+            unchanged = bool((permutation.nodes[1:] > permutation.nodes[:-1]).all())
+            return orders.make_order(order, None if unchanged else permutation, ids)
         if order == "auto":
             return orders.make_order(*self._cheapest())
         out_degree, in_degree, connected = self._degrees()
@@ -361,39 +374,66 @@ class Ordering:
         space = self.memory - resident_after_trim() - SLACK_BYTES - 8 * self._nodes - _PIECES_BYTES
         return orders.order_by_host(names, self.spill_dir, max(space, _MIN_SPACE))
 
-    def _by_dfs(self) -> Permutation | None:
-        """Search along the edges and against them, and keep what takes fewer bytes to an answer."""
-        self._total = 5 * self._scan.count
-        out_degree, in_degree, _ = self._degrees()
+    @property
+    def _rehearsed(self) -> bool:
+        """Whether passes are rehearsed unasked."""
+        return self._scan.count <= _SEARCHED_EDGES and self._nodes <= _SEARCHED_NODES
+
+    def _measure(
+        self,
+        permutation: Permutation | None,
+        in_degree: NDArray[np.uint32],
+        out_degree: NDArray[np.uint32],
+        senders: Neighbours | None,
+    ) -> OrderCost:
+        """Cost of an order, None for that of the nodes; with digits if senders are known."""
+        found = measure(take_sample(self._scan, in_degree, permutation))
+        if senders is None:
+            return found
+        nodes = np.arange(self._nodes, dtype=np.uint32) if permutation is None else permutation.nodes
+        digits = digits_gained(senders, out_degree, nodes, tile_edges_for(self._scan.count))
+        return replace(found, digits=digits)
+
+    def _by_dfs(
+        self, in_degree: NDArray[np.uint32], out_degree: NDArray[np.uint32]
+    ) -> tuple[Permutation, OrderCost, Neighbours]:
+        """Search along the edges and against them; the order that needs fewer bytes to an answer, its cost.
+
+        Returns where the edges of each node come from, too.
+        """
         found = [nodes_left(find_neighbours(self._scan, out_degree, outgoing=True))[::-1].copy()]
         senders = find_neighbours(self._scan, in_degree, outgoing=False)
         found.append(nodes_left(senders))
-        tile_edges, costs = tile_edges_for(self._scan.count), []
-        for nodes in found:
-            digits = digits_gained(senders, out_degree, nodes, tile_edges)
-            sample = take_sample(self._scan, in_degree, orders.Permutation(orders.invert(nodes), nodes))
-            costs.append(measure(sample).stored / digits)
-        nodes = found[costs.index(min(costs))]
-        del found, senders, in_degree, out_degree
-        if bool((nodes[1:] > nodes[:-1]).all()):
-            return None
-        return orders.Permutation(orders.invert(nodes), nodes)
+        costs = [
+            self._measure(orders.Permutation(orders.invert(nodes), nodes), in_degree, out_degree, senders)
+            for nodes in found
+        ]
+        best = min((0, 1), key=lambda k: costs[k].stored / costs[k].digits)
+        nodes = found[best]
+        return orders.Permutation(orders.invert(nodes), nodes), costs[best], senders
 
     def _cheapest(self) -> tuple[str, Permutation | None, IdBitmap | None, str]:
         """Measure the orders that may pay; the rows of the cheapest so far are on the disk."""
         out_degree, in_degree, connected = self._degrees()
-        costs = {"keep": measure(take_sample(self._scan, in_degree, None))}
+        costs: dict[str, OrderCost] = {}
+        senders: Neighbours | None = None
 
-        def add(name: str, permutation: Permutation | None) -> None:
+        def add(name: str, permutation: Permutation | None, cost: OrderCost | None = None) -> None:
             if permutation is None:
                 return
-            costs[name] = measure(take_sample(self._scan, in_degree, permutation))
+            costs[name] = cost or self._measure(permutation, in_degree, out_degree, senders)
             if choose(costs) == name:
                 file.write(0, permutation.rows)
 
         with self.spill_dir.file() as file:
-            add("degree", orders.order_by_degree(out_degree))
-            del out_degree
+            if self._rehearsed:
+                permutation, cost, senders = self._by_dfs(in_degree, out_degree)
+                costs["keep"] = self._measure(None, in_degree, out_degree, senders)
+                add("dfs", permutation, cost)
+                del permutation
+            else:
+                costs["keep"] = self._measure(None, in_degree, out_degree, None)
+            add("degree", orders.order_by_degree(out_degree.copy() if self._rehearsed else out_degree))
             some = self._names(MAX_PIECE_NAMES)
             if some is not None and orders.looks_like_urls(some.pieces()):
                 add("host", self._by_host())
@@ -401,5 +441,5 @@ class Ordering:
                 add("bfs", orders.order_by_bfs(self._scan, in_degree, connected))
             name = choose(costs)
             rows = None if name == "keep" else file.read_array(np.uint32, 0, self._nodes)
-        permutation = None if rows is None else orders.Permutation(rows, orders.invert(rows))
-        return name, permutation, self.edges.ids, explain(name, costs)
+        chosen = None if rows is None else orders.Permutation(rows, orders.invert(rows))
+        return name, chosen, self.edges.ids, explain(name, costs)

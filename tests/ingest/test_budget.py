@@ -366,7 +366,9 @@ def test_peak_memory_stays_in_a_tight_budget_when_an_import_goes_on(tmp_path, ki
     "order", ["keep", "degree", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bfs", "auto"))]
 )
 def test_a_node_with_half_of_all_links_stays_in_a_tight_budget(tmp_path, order):
-    memory, peak, edges, _ = imported(tmp_path / "g.zarr", 18, spare=44 * MIB, order=order, kind="hub")
+    # To rehearse passes takes all edges in memory.
+    spare = (88 if order == "auto" else 44) * MIB
+    memory, peak, edges, _ = imported(tmp_path / "g.zarr", 18, spare=spare, order=order, kind="hub")
     assert 8 * edges == 48 * MIB
     assert peak <= memory, (peak - memory) >> 20
 
