@@ -90,7 +90,7 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
         f"Give {_MAX_THREADS} threads at most.",
     ),
     (
-        "method reads stop dangling device kernel io order format source_column target_column duplicates",
+        "method reads stop dangling device kernel io order format delimiter duplicates",
         _kind(str),
         "no text",
         "Give text.",
@@ -102,7 +102,12 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
         "no path",
         "Give the name of a file or a folder.",
     ),
-    ("weight", _kind(str, Integral), "no column", "Give the name of a column or, for text, its number."),
+    (
+        "source_column target_column weight",
+        _kind(str, Integral),
+        "no column",
+        "Give the name of a column or, for text, its number.",
+    ),
     (
         "undirected header predict personalized overwrite resume",
         _kind(bool),

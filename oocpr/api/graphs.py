@@ -177,8 +177,9 @@ def import_graph(
     ----------
     source
         A file, a pattern, a URL, ``"-"`` for standard input, or a list of these; a SciPy sparse matrix (an
-        entry (i, j) is the edge i -> j), a pair of integer arrays ``(from, to)`` or one array, a table of
-        Arrow, pandas, Polars, cuDF or Dask, a graph of NetworkX, or any `oocpr.sources.block.Source`.
+        entry (i, j) is the edge i -> j), a pair of arrays ``(from, to)`` or one array, a list of edges, a
+        table of Arrow, pandas, Polars, DuckDB, cuDF or Dask, a graph of NetworkX, or any
+        `oocpr.sources.block.Source`.
     path
         The store to make, ``.zarr``; it appears when it is whole.
     memory

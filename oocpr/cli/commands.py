@@ -74,7 +74,8 @@ def cli() -> None:
     oocpr import parts/ --source-column citing --target-column cited -o papers.zarr
     oocpr import from.npy to.npy -o pairs.zarr
     oocpr import trips.txt --weight 3 -o trips.zarr
-    oocpr import trips.csv --source-column start --target-column end --weight amount -o trips.zarr
+    oocpr import trips.csv --source-column home --target-column work --weight amount -o trips.zarr
+    oocpr import links.txt --delimiter ':' --source-column 3 --target-column 1 -o links.zarr
     oocpr import - -o both.zarr < both.txt
     oocpr import 'crawl-*.txt.gz' -o crawl.zarr --resume
     oocpr import parts/ -o web.zarr --scheduler tcp://10.0.0.1:8786
@@ -87,9 +88,10 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
     SOURCE is an edge list (from, to; tabs or spaces; # and % comments), CSV, JSON lines, Matrix Market, gr0
     or hollins file, plain or compressed as .gz, .xz, .bz2 or .zst; a SciPy .npz, NumPy .npy, Parquet or
     BVGraph file; a folder of Parquet files; a URL such as s3://bucket/links.parquet; or - for standard input.
-    Several files, or a pattern in quotes, are read as one graph. A header is found by its words; --header and
-    --no-header decide it. A duplicate edge counts once, with the sum of its weights, unless --duplicates says
-    otherwise; self-loops are kept. The store appears under its name only when it is whole.
+    Several files, or a pattern in quotes, are read as one graph. Delimiter, header and columns are found by
+    the first lines, and a note says what was found; --delimiter, --header, --no-header, --source-column and
+    --target-column decide it. A duplicate edge counts once, with the sum of its weights, unless --duplicates
+    says otherwise; self-loops are kept. The store appears under its name only when it is whole.
 
     An import that may be interrupted is given --resume from the start, and again, with the same sources and
     options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 4 to 8 bytes an edge,

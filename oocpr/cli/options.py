@@ -236,12 +236,17 @@ EDGES = [
     option(
         "--source-column NAME",
         "Column that edges run from, by its name or, in CSV, by its number.",
-        implied="src, source or from; or the first of two",
+        implied="src, source, from, caller, citing and the like; or the first of two",
     ),
     option(
         "--target-column NAME",
         "Column that edges run to, by its name or, in CSV, by its number.",
-        implied="dst, target or to; or the second of two",
+        implied="dst, target, to, callee, cited and the like; or the second of two",
+    ),
+    option(
+        "--delimiter CHAR",
+        "What separates the columns of CSV: a character, or tab, comma, semicolon, bar or space.",
+        implied="as the lines show",
     ),
     option(
         "--header/--no-header",

@@ -16,8 +16,8 @@ from oocpr.errors import InputError, OocprError, UsageError
 from oocpr.result.names import block_of, find_rows, match_rows, name_at, place_values, valid_names, zip_blocks
 from oocpr.result.rank_files import read_ranks
 from oocpr.result.ranks import Ranks
+from oocpr.sources.dialect import BLANKS, is_comment
 from oocpr.sources.lines import LONGEST_LINE
-from oocpr.sources.registry import BLANKS, is_comment
 
 if TYPE_CHECKING:
     from oocpr.result.names import Block, Name, Names

@@ -63,6 +63,16 @@ def write_parquet(ranks: Ranks, path: Path, sort: str) -> None:
             writer.write_table(table, row_group_size=table.num_rows)
 
 
+def record_batches(ranks: Ranks) -> pa.RecordBatchReader:
+    """Read columns ``node`` and ``rank`` in store order; what is in memory as numbers is not copied."""
+    import pyarrow as pa
+
+    schema = _schema(ranks)
+    pieces = _pieces(ranks, schema, "node", Path(tempfile.gettempdir()))
+    batches = (batch for table in pieces for batch in table.to_batches())
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
 def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: str) -> None:
     """Write the lines ``node,rank``; see `Ranks.to_csv`."""
     if isinstance(target, Path):
@@ -157,12 +167,14 @@ def _pieces(ranks: Ranks, schema: pa.Schema, sort: str, folder: Path) -> Iterato
 
     values = ranks.to_numpy() if sort == "rank" else None
     order = None if values is None else rank_order(values)
-    texts: list[Iterator[Any]] = [ranks.names.blocks(ranks.nodes)] if ranks.names.textual else []
-    if order is not None:
-        texts = [permute_names(blocks, order, ranks.nodes, folder) for blocks in texts]
+    named: list[Iterator[Any]] = []
+    if order is None:
+        named = [ranks.names.blocks(ranks.nodes)]
+    elif ranks.names.textual:
+        named = [permute_names(ranks.names.blocks(ranks.nodes), order, ranks.nodes, folder)]
     rows = _rows(ranks.nodes, order)
     vector = ranks.chunks() if values is None else (values[some] for some in _rows(ranks.nodes, order))
-    for some, given, *found in zip_blocks(rows, vector, *texts):
+    for some, given, *found in zip_blocks(rows, vector, *named):
         nodes = to_arrow(found[0]) if found else arrow_array(np.array(ranks.names.take(some), np.int64))
         yield pa.table([nodes, arrow_array(given)], schema=schema)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import tempfile
@@ -9,17 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.errors import InputError, UsageError
-from oocpr.result.names import permute_names, strings_of, zip_blocks
+from oocpr.errors import InputError, SetupError, UsageError
+from oocpr.result.names import block_of, find_rows, permute_names, strings_of, valid_names, zip_blocks
 from oocpr.store.remote import is_url, local_file
 from oocpr.units import format_error_bound
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from oocpr.engine.method import PassRecord, Solution
     from oocpr.result.names import Name, Names
     from oocpr.store.graph import GraphStore
@@ -198,6 +202,9 @@ def _unreadable(origin: str, error: Exception) -> InputError:
 class Ranks:
     """PageRank of every node of a graph.
 
+    Polars, DuckDB, pyarrow and whatever else knows Arrow's C stream interface take it as a table with the
+    columns ``node`` and ``rank``.
+
     Parameters
     ----------
     values
@@ -215,7 +222,12 @@ class Ranks:
     >>> ranks = Ranks(np.array([0.2, 0.5, 0.3]), ListedNames(["a", "b", "c"]))
     >>> ranks.top(2)
     [('b', 0.5), ('c', 0.3)]
+    >>> ranks["c"]
+    0.3
     """
+
+    __iter__ = None
+    """Not the ranks of nodes 0, 1, 2 and so on, as Python would have it."""
 
     def __init__(
         self,
@@ -246,12 +258,37 @@ class Ranks:
         return None if self.run is None else self.run.converged
 
     @property
+    def passes(self) -> int | None:
+        """Traversals of the graph that the run made; None for ranks from elsewhere."""
+        return None if self.run is None else self.run.passes
+
+    @property
     def identity(self) -> str | None:
         """Identity of the graph that was ranked; None if the ranks do not say."""
         return None if self.run is None else self.run.identity
 
     def __len__(self) -> int:
         return self.nodes
+
+    def __getitem__(self, node: Name) -> float:
+        """Give the rank of a node; KeyError if there is none of this name.
+
+        The names of all nodes may be read for it: for many nodes take a table.
+        """
+        textual = self.names.textual
+        if valid_names([node], textual)[0]:
+            named = (block_of([node], textual), np.zeros(1))
+            _, rows, _ = next(find_rows(self.names, self.nodes, [named]))
+            first = int(rows[0])
+            for chunk in self.chunks() if first >= 0 else ():
+                if first < len(chunk):
+                    return float(chunk[first])
+                first -= len(chunk)
+        raise KeyError(node)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Give the ranks in store order as a stream of Arrow, made piece by piece."""
+        return self._batches().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         if self.run is None:
@@ -311,6 +348,24 @@ class Ranks:
             whole[start : start + len(chunk)] = chunk
             start += len(chunk)
         return whole
+
+    def to_arrow(self) -> pa.Table:
+        """Give a table of Arrow with the columns ``node`` and ``rank``, in store order."""
+        return self._batches().read_all()
+
+    def to_pandas(self) -> Any:
+        """Give a data frame of pandas, otherwise as `to_arrow`; SetupError if pandas is not installed."""
+        _check_installed("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Give a data frame of Polars, otherwise as `to_arrow`; SetupError if Polars is not installed."""
+        return _check_installed("polars").DataFrame(self)
+
+    def _batches(self) -> pa.RecordBatchReader:
+        from oocpr.result.rank_files import record_batches
+
+        return record_batches(self)
 
     def to_parquet(self, path: str | Path, *, sort: str = "node") -> None:
         """Write a Parquet file with the columns ``node`` and ``rank``.
@@ -372,6 +427,15 @@ class Ranks:
 def _check_count(k: Any) -> None:
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 0:
         raise UsageError(f"k is {k!r}, no count.", "Give a whole number of at least 0.")
+
+
+def _check_installed(library: str) -> ModuleType:
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise SetupError(
+            f"{library} cannot be imported: {error}.", f"Install it: pip install {library}."
+        ) from error
 
 
 def _path(path: Any) -> str | os.PathLike[str]:

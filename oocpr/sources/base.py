@@ -36,22 +36,27 @@ class SourceOptions(TypedDict, total=False):
     undirected
         Whether every edge counts in both directions.
     source_column, target_column
-        Columns that edges run from and to, if columns have names; None for the usual names.
+        Columns that edges run from and to, by their names or, in CSV, by their numbers from 1; None for the
+        usual names.
     weight
         Where the weights of edges are: the name of a column (Parquet, CSV, tables) or of an attribute of
         edges (NetworkX), the number of a column counted from 1 (text), or ``"values"`` (matrices); None for
         none.
     header
         Whether the first line of a text, names or CSV file names its columns; None to decide by the lines.
+    delimiter
+        What separates the columns of CSV: an ASCII character, or ``"tab"``, ``"comma"``, ``"semicolon"``,
+        ``"bar"`` or ``"space"``, which is any number of blanks; None to decide by the lines.
     """
 
     format: str | None
     labels: str | os.PathLike[str] | None
     undirected: bool
-    source_column: str | None
-    target_column: str | None
+    source_column: str | int | None
+    target_column: str | int | None
     weight: str | int | None
     header: bool | None
+    delimiter: str | None
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +171,7 @@ class BaseSource(ABC):
             yield from map(NodeBlock, listed_names(self._labels_path, 2 * max_edges))
 
 
-_HOW = ("source_column", "target_column", "weight", "header")
+_HOW = ("source_column", "target_column", "weight", "header", "delimiter")
 """Options that say how the files of a format are read."""
 
 MIN_PART_BYTES = 1 << 24

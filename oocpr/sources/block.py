@@ -204,6 +204,11 @@ def arrow_strings(column: Any) -> Strings:
 WEIGHT_REMEDY = "Give each edge a finite weight of 0 or more."
 
 
+def weight_remedy(shown: str) -> str:
+    """Say how to write a weight that was written as `shown`."""
+    return "Write weights with a decimal point, such as 1.5." if "," in shown else WEIGHT_REMEDY
+
+
 def first_wrong(weights: NDArray[np.float64]) -> tuple[int, str] | None:
     """Find the first weight that cannot be, and say what it is; None if all can."""
     fine = (weights >= 0) & (weights < np.inf)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from oocpr.errors import InputError
 from oocpr.jit import entry, inner
-from oocpr.sources.block import MAX_NODES, WEIGHT_REMEDY, EdgeBlock, first_wrong
+from oocpr.sources.block import MAX_NODES, EdgeBlock, first_wrong, weight_remedy
 
 if TYPE_CHECKING:
     from oocpr.sources.files import ByteStream
@@ -159,7 +159,7 @@ class LineReader:
 
         def refuse(k: int, shown: str, why: str) -> InputError:
             self.line = line + text.count(b"\n", start, int(begins[k]))
-            return self.error(f"the weight {shown} in column {column} is {why}.", WEIGHT_REMEDY)
+            return self.error(f"the weight {shown} in column {column} is {why}.", weight_remedy(shown))
 
         return parse_weights(np.frombuffer(text, np.uint8), begins, ends, refuse)
 
@@ -207,8 +207,14 @@ class LineReader:
         lead = f"the letter {form.lead!r} and " if form.lead else ""
         value = f", and a weight in column {form.weight}" if form.weight else ", and a value" * form.valued
         shape = f"Each line needs {lead}two node ids, separated by tabs or spaces{value}."
-        names = f'{shape[:-1]}; if they are tab-separated names: format="names".'
-        column = ", or name the one with weights: weight=3" * (not form.lead and form.first == 0)
+        names = (
+            f'{shape[:-1]}; if they are tab-separated names: format="names"; '
+            'if another character separates them, such as a colon: delimiter=":".'
+        )
+        further = (
+            ", say which have the ends: source_column=1, target_column=2, "
+            "or name the one with weights: weight=3" * (not form.lead and form.first == 0)
+        )
         last = form.first + form.nodes - 1
         ids = f"Give each node an id from {form.first} to {last:,}."
         missing = f"weight in column {form.weight}" if form.weight else "number in its third column"
@@ -220,7 +226,7 @@ class LineReader:
             beyond_remedy = f"{form.nodes:,} nodes are stated: correct that number, or the line."
         cause, remedy = {
             ONE_COLUMN: ("has one column", shape),
-            EXTRA_COLUMN: ("has more columns than expected", f"Keep the first two columns only{column}."),
+            EXTRA_COLUMN: ("has more columns than expected", f"Keep the first two columns only{further}."),
             NOT_A_NUMBER: ("holds something that is not a whole number", names if form.signed else shape),
             NEGATIVE: ("holds a negative node id", ids),
             BELOW_FIRST: (f"holds a node id below {form.first}", ids),

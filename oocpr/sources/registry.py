@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import importlib
 import io
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import SourceOptions, Undirected
 from oocpr.sources.block import no_weights
+from oocpr.sources.dialect import (
+    are_words,
+    is_comment,
+    is_header,
+    is_quoted,
+    raw_rows,
+    rows_of,
+    separator_named,
+    separators_of,
+    usual_ends,
+)
 from oocpr.sources.files import (
     ByteStream,
     LocalFile,
@@ -45,12 +54,15 @@ class Format:
     columns: bool = False  # with names
     weights: bool = False
     header: bool = False  # the first line may name the columns
+    delimiter: bool = False  # which one separates columns can be said
 
 
 FORMATS = {
     "text": Format("edge_list:TextFile", many=True, weights=True, header=True),
-    "csv": Format("csv_json:CsvFiles", many=True, columns=True, weights=True, header=True),
-    "csv_names": Format("csv_json:CsvNames", many=True, columns=True, weights=True, header=True),
+    "csv": Format("csv_json:CsvFiles", many=True, columns=True, weights=True, header=True, delimiter=True),
+    "csv_names": Format(
+        "csv_json:CsvNames", many=True, columns=True, weights=True, header=True, delimiter=True
+    ),
     "jsonl": Format("csv_json:JsonLines", many=True, columns=True, weights=True),
     "matrixmarket": Format("sparse_matrix:MatrixMarketFile", weights=True),
     "npz": Format("sparse_matrix:NpzFile", streamed=False, weights=True),
@@ -73,9 +85,10 @@ def open_source(spec: Any, **options: Unpack[SourceOptions]) -> Source:
     spec
         A path, a pattern such as ``part-*.txt.gz``, a URL, ``"-"`` for standard input, or a list of these,
         which are read as one; a square SciPy sparse matrix (an entry (i, j) that is not zero is the edge
-        i -> j); a pair of integer arrays, shape (m,) each, from and to, or one array, shape (2, m) or (m, 2),
-        of NumPy, Dask or anything that is sliced like these; a table of Arrow, pandas, Polars, cuDF or Dask;
-        a graph of NetworkX; or a source already.
+        i -> j); a pair of arrays of integers or text, shape (m,) each, from and to, or one of integers, shape
+        (2, m) or (m, 2), of NumPy, Dask or anything that is sliced like these; a list of edges (from, to); a
+        table of Arrow, pandas, Polars, DuckDB, cuDF or Dask, or anything else with ``__arrow_c_stream__``; a
+        graph of NetworkX; or a source already.
     **options
         See `SourceOptions`. Without ``labels``, ``NAME.labels.txt`` or ``.tsv``, compressed or not, is taken
         where it lies beside the graph ``NAME.txt`` (or ``.mtx``, ``.npz``, ``.parquet``, ...); without
@@ -108,8 +121,10 @@ def open_source(spec: Any, **options: Unpack[SourceOptions]) -> Source:
             f"The format {options['format']!r} is given for something that is no file.",
             "Leave the format out.",
         )
-    elif options.get("header") is not None:
-        raise UsageError("A header line is spoken of for something that is no file.", "Leave the header out.")
+    elif options.get("header") is not None or options.get("delimiter") is not None:
+        raise UsageError(
+            "A header line or a delimiter is spoken of for something that is no file.", "Leave them out."
+        )
     else:
         source = _in_memory(spec, options)
     return Undirected(source) if options.get("undirected") else source
@@ -127,6 +142,8 @@ def _in_memory(spec: Any, options: SourceOptions) -> Source:
                 "Weights are asked for of a source that is open.", "Ask for them where the source is made."
             )
         return cast("Source", spec)
+    if hasattr(spec, "collect_schema") and not hasattr(spec, "__arrow_c_stream__"):  # a lazy frame
+        spec = spec.collect()
     if hasattr(spec, "__arrow_c_stream__") or hasattr(spec, "to_arrow"):
         from oocpr.sources.formats.arrow import ArrowTable
 
@@ -141,13 +158,18 @@ def _in_memory(spec: Any, options: SourceOptions) -> Source:
         from oocpr.sources.formats.sparse_matrix import SparseMatrix
 
         return SparseMatrix(spec, **options)
-    from oocpr.sources.formats.numpy_networkx import EdgeArrays, NetworkGraph
+    from oocpr.sources.formats.numpy_networkx import EdgeArrays, NetworkGraph, are_texts, ends_of
 
     if hasattr(spec, "is_directed") and hasattr(spec, "edges"):
         return NetworkGraph(spec, **options)
     if weighted and hasattr(spec, "__len__"):
         raise no_weights("Arrays of the ends of edges")
+    spec = ends_of(spec)
     pair = isinstance(spec, tuple | list) and len(spec) == 2
+    if pair and are_texts(spec):
+        from oocpr.sources.formats.arrow import ArrowTable, text_table
+
+        return ArrowTable(text_table(spec), **options)
     if pair or (hasattr(spec, "shape") and hasattr(spec, "dtype")):
         return EdgeArrays(spec, **options)
     raise UsageError(
@@ -163,8 +185,17 @@ def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) 
     if format is not None and format not in FORMATS:
         raise UsageError(f"There is no format {format!r}.", f"Give one of: {', '.join(FORMATS)}.")
     files = input_files(paths)
-    by_name = any(name is not None and not str(name).isdecimal() for name in (*columns, weight))
-    name = format or guess_format(files[0], weighted=weight is not None, by_name=by_name)
+    delimiter = options.get("delimiter")
+    if delimiter is not None:
+        separator_named(delimiter)
+    name = format or guess_format(
+        files[0],
+        weighted=weight is not None,
+        by_name=any(name is not None and not str(name).isdecimal() for name in (*columns, weight)),
+        by_number=columns != (None, None) and all(str(name).isdecimal() for name in columns if name),
+    )
+    if format is None and delimiter is not None and name in ("text", "names"):
+        name = "csv"
     chosen = FORMATS[name]
     for file in files:
         if not (file.reopenable or chosen.streamed):
@@ -183,6 +214,8 @@ def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) 
         raise UsageError(f"Files of the format {name} have no names of columns.", "Leave the columns out.")
     if not chosen.weights and weight is not None:
         raise no_weights(f"Files of the format {name}")
+    if not chosen.delimiter and delimiter is not None:
+        raise UsageError(f"Files of the format {name} have no delimiter.", "Leave the delimiter out.")
     if not chosen.header and options.get("header") is not None:
         raise UsageError(f"Files of the format {name} have no header line.", "Leave the header out.")
     found = None if labels is None else input_file(labels)
@@ -193,90 +226,6 @@ def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) 
     module, _, reader = chosen.reader.partition(":")
     opened = getattr(importlib.import_module(f"oocpr.sources.formats.{module}"), reader)
     return cast("Source", opened(files, **{**options, "labels": found}))
-
-
-BLANKS = " \t\r"  # what does not count around a name
-_SEPARATORS = ("\t", ";", "|", ",")  # of the columns of CSV, the least likely in names first
-
-_SHOWN_ROWS = 20
-_SUFFIX = r"[ _.-]?((node|vertex|page|user|article)s?)?[ _.-]?(id|name|title|url|label)?"
-_FROM = re.compile(f"(from|src|source){_SUFFIX}")
-_TO = re.compile(f"(to|dst|dest|target|destination){_SUFFIX}")
-_WORD = re.compile(r"[#\"']?\s*[^\W\d]")
-_NUMBER = re.compile(r"[+-]?(\d[\d.,]*|\.\d+)([eE][+-]?\d+)?")
-
-
-def is_comment(line: str) -> bool:
-    """Tell whether a line of names is a comment: ``#`` alone, or followed by a space.
-
-    Examples
-    --------
-    >>> is_comment("# a comment"), is_comment("#"), is_comment("#cats")
-    (True, True, False)
-    """
-    return line.startswith("# ") or line.rstrip(" \r\n") == "#"
-
-
-def names_ends(fields: Sequence[str]) -> bool:
-    """Tell whether the words of a line are usual names of the ends of edges.
-
-    Examples
-    --------
-    >>> names_ends(["Source", "Target"]), names_ends(["#from_id", "to_id", "kg"]), names_ends(["a", "to"])
-    (True, True, False)
-    """
-    words = [field.strip(BLANKS + "#\"'").casefold() for field in fields]
-    return any(map(_FROM.fullmatch, words)) and any(map(_TO.fullmatch, words))
-
-
-def are_words(fields: Sequence[str]) -> bool:
-    """Tell whether all fields begin with letters, as no whole number does."""
-    return all(map(_WORD.match, fields))
-
-
-def is_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether a first row names columns: by usual names, or without numbers above a column of them.
-
-    Examples
-    --------
-    >>> is_header([["citing", "cited"], ["7", "9"]]), is_header([["ann", "bob"], ["bob", "eve"]])
-    (True, False)
-    """
-    if not rows or _number_in(rows[0]):
-        return False
-    columns = zip(*rows[1:], strict=False)
-    return names_ends(rows[0]) or any(all(_number_in([field]) for field in column) for column in columns)
-
-
-def _number_in(fields: Sequence[str]) -> bool:
-    return any(_NUMBER.fullmatch(field.strip()) for field in fields)
-
-
-def rows_of(text: str, separator: str) -> list[list[str]]:
-    """Split the first lines of a text into columns, without blank lines."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
-    rows: list[list[str]] = []
-    with contextlib.suppress(csv.Error):  # of longer fields than Python takes
-        rows.extend(islice((row for row in reader if row), _SHOWN_ROWS))
-    return rows
-
-
-def separator_of(text: str) -> str | None:
-    r"""Find what splits all first lines of a text into as many columns, or the first line into most; or None.
-
-    Examples
-    --------
-    >>> separator_of("a;b;1,5\nb;c;2,5\n"), separator_of("1,2\n3,4\n"), separator_of("1 2\n")
-    (';', ',', None)
-    """
-    widths: dict[str, int] = {}
-    for separator in _SEPARATORS:
-        rows = rows_of(text, separator)
-        if rows and len(rows[0]) > 1:
-            if all(len(row) == len(rows[0]) for row in rows):
-                return separator
-            widths[separator] = len(rows[0])
-    return max(widths, key=lambda separator: widths[separator], default=None)
 
 
 _SHEET = "Save the sheet as CSV and give that."
@@ -335,16 +284,22 @@ _SUFFIXES = {
 _BINARY = ("npz", "parquet", "npy", "bvgraph")
 _ID = re.compile(r"\s*-?\d+\s*")
 _ENDS = re.compile(r"\s*-?\d+\s+-?\d+(\s|$)")
+_MAX_WORDS = 3
+"""Words of a line, of which all have as many, up to which they are names and no sentence."""
 
 
 def guess_format(
-    path: str | os.PathLike[str] | InputFile, *, weighted: bool = False, by_name: bool = False
+    path: str | os.PathLike[str] | InputFile,
+    *,
+    weighted: bool = False,
+    by_name: bool = False,
+    by_number: bool = False,
 ) -> str:
     """Name of the format of a file, from its suffix and its first lines; InputError if no format reads it.
 
     Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read. If
     `weighted`, lines may have more than two columns; if `by_name`, a column is called by its name, so that
-    there is a header.
+    there is a header; if `by_number`, columns of ends are called by their numbers.
     """
     file = input_file(path)
     if isinstance(file, LocalFile):
@@ -363,13 +318,15 @@ def guess_format(
         return known
     if first[:14].lower() == b"%%matrixmarket":
         return "matrixmarket"
-    return _guess_text(first.decode("utf-8-sig", "replace"), suffix, weighted=weighted, by_name=by_name)
+    text = first.decode("utf-8-sig", "replace")
+    return _guess_text(text, suffix, weighted=weighted, by_name=by_name, by_number=by_number)
 
 
-def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool) -> str:
+def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool, by_number: bool) -> str:
     # A line beginning with % may be a name, and so may one beginning with #, if all do.
     said = [line for line in text.splitlines() if line.strip() and not is_comment(line)]
     lines = [line for line in said if line[0] != "#"] or said
+    lines = [line for line in lines if line[:2] != "% "] or lines
     if not lines:
         return "text"
     if re.match(r"n\s+0\s+\S", lines[0]):
@@ -382,24 +339,35 @@ def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool) -> str
         return "hollins"
     if lines[0].startswith("{"):
         return "jsonl"
-    if suffix in (".tsv", ".tab"):
-        return _guess_tabs(lines, weighted=weighted, by_name=by_name)
-    if not _ENDS.match(lines[0]):
-        separator = separator_of("\n".join(lines[: -1 if len(lines) > 1 else None]) + "\n")
-        if suffix == ".csv" or by_name or separator not in (None, "\t"):
-            return "csv"
-    return "text"
-
-
-def _guess_tabs(lines: list[str], *, weighted: bool, by_name: bool) -> str:
-    rows = [line.split("\t") for line in lines[:20]]
-    if by_name or (len(rows[0]) > 2 and not weighted and is_header(rows)):
+    if _ENDS.match(lines[0]):
+        return "csv" if by_number else "text"
+    text = "\n".join(lines[: -1 if len(lines) > 2 else None]) + "\n"  # the last may be cut
+    separators = separators_of(text)
+    if by_name or separators not in ([], ["\t"], [" "]):
         return "csv"
-    body = rows[1] if len(rows) > 1 and names_ends(rows[0][:2]) else rows[0]
-    if len(rows) > 1 and are_words(rows[0][:2]) and all(map(_ID.fullmatch, rows[1][:2])):
-        return "text"
-    columns = len(body) > 2 if weighted else len(body) == 2
-    return "names" if columns and not any(map(_ID.fullmatch, body[:2])) else "text"
+    if not separators:
+        return "csv" if suffix == ".csv" else "text"
+    if suffix == ".csv":
+        return "csv"
+    return _guess_lines(text, separators[0], weighted=weighted)
+
+
+def _guess_lines(text: str, separator: str, *, weighted: bool) -> str:
+    """Name the format of lines with tabs or blanks between columns: CSV unless a faster reader takes it."""
+    rows = raw_rows(text, separator) if separator == "\t" else rows_of(text, separator)
+    ends = usual_ends(rows[0])
+    in_order = ends is None or list(ends) == rows[0][:2]
+    columns = len(rows[0]) > 2 if weighted else len(rows[0]) == 2
+    header = len(rows) > 1 and are_words(rows[0][:2])
+    if header and all(map(_ID.fullmatch, rows[1][:2])):
+        return "text" if in_order and columns else "csv"
+    ids = sum(all(map(_ID.fullmatch, row[:2])) for row in rows[1:])
+    if any(map(_ID.fullmatch, rows[0][:2])) or 2 * ids > len(rows[1:]):
+        return "text"  # which names the line that is no edge between ids
+    if separator == " ":
+        return "csv" if len(rows[0]) <= _MAX_WORDS or is_header(rows) else "text"
+    plain = in_order and columns and not is_quoted(text, separator) and is_header(rows) is not None
+    return "names" if plain else "csv"
 
 
 def _head(file: InputFile) -> bytes:

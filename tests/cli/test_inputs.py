@@ -28,6 +28,11 @@ def written(folder: Path, kind: str) -> tuple[Path, list[str]]:
     with path.open("w", newline="", encoding="utf-8-sig" if kind == "semicolons.csv" else "utf-8") as file:
         if kind == "csv":
             csv.writer(file).writerows([("source", "target", "amount"), *EDGES])
+        elif kind == "blanks.txt":
+            rows = [("caller", "amount", "note", "callee"), *((u, w, "x y", v) for u, v, w in EDGES)]
+            csv.writer(file, delimiter=" ").writerows(rows)
+        elif kind == "bars.dat":
+            csv.writer(file, delimiter="|").writerows([("citing", "cited", "amount"), *EDGES])
         elif kind == "semicolons.csv":
             rows = [("amount", "target", "source"), *(row[::-1] for row in EDGES)]
             csv.writer(file, delimiter=";", quoting=csv.QUOTE_ALL).writerows(rows)
@@ -38,7 +43,7 @@ def written(folder: Path, kind: str) -> tuple[Path, list[str]]:
     return path, ["--weight", "3" if kind == "tsv" else "amount"]
 
 
-@pytest.mark.parametrize("kind", ["csv", "semicolons.csv", "tsv", "jsonl"])
+@pytest.mark.parametrize("kind", ["csv", "semicolons.csv", "bars.dat", "blanks.txt", "tsv", "jsonl"])
 def test_ranks_are_those_of_networkx(oocpr_command: Run, tmp_path: Path, kind: str) -> None:
     path, weight = written(tmp_path, kind)
     outcome = oocpr_command("rank", path, *weight, "-o", tmp_path / "r.csv")
@@ -49,3 +54,36 @@ def test_ranks_are_those_of_networkx(oocpr_command: Run, tmp_path: Path, kind: s
     with (tmp_path / "r.csv").open(newline="") as file:
         ranks = {row["node"]: float(row["rank"]) for row in csv.DictReader(file)}
     assert ranks == pytest.approx(nx.pagerank(graph, tol=1e-14, max_iter=1000), abs=1e-9)
+
+
+def test_an_import_ends_with_what_was_guessed(oocpr_command: Run, tmp_path: Path) -> None:
+    path = tmp_path / "calls.txt"
+    path.write_text("kg|callee|caller\n2|b|a\n")
+    outcome = oocpr_command("import", path, "-o", tmp_path / "g.zarr", "--weight", "kg")
+    assert outcome.code == 0
+    assert outcome.err == (
+        f"note: {path} is CSV separated by bars, line 1 is its header; "
+        "edges run from column 'caller' to column 'callee' and weights are in column 'kg'.\n"
+    )
+    assert outcome.out.startswith(f"{tmp_path / 'g.zarr'}: 2 nodes, 1 edges")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "cause", "remedy"),
+    [
+        ("a;b,c\nb;c,d\n", [], "line 1: semicolons and commas split", "--delimiter ';' or --delimiter ,"),
+        ("source,target\nsource,b\n", [], "line 1: 'source,target' may be", "--no-header if it is an edge"),
+        ("1,2\n", ["--delimiter", "::"], "--delimiter is '::'", "tab, comma"),
+        ("a,b\n1,2\n1;2\n", [], "line 3: a row of 1 columns", "as many columns"),
+    ],
+)
+def test_a_wrong_guess_has_exit_code_2(
+    oocpr_command: Run, tmp_path: Path, text: str, options: list[str], cause: str, remedy: str
+) -> None:
+    (tmp_path / "g.csv").write_text(text)
+    outcome = oocpr_command("import", tmp_path / "g.csv", "-o", tmp_path / "g.zarr", *options)
+    said = outcome.err.splitlines()
+    assert (outcome.code, len(said)) == (2, 2)
+    assert cause in said[0]
+    assert remedy in said[1]
+    assert not (tmp_path / "g.zarr").exists()

@@ -23,6 +23,9 @@ from oocpr.result.rank_files import read_ranks
 from oocpr.result.ranks import Ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from oocpr.result.names import Block
     from oocpr.result.ranks import Report
 
 VALUES = np.array([0.1, 1 / 3, 5e-324, 1 / 3, 0.2333333333333333])
@@ -174,7 +177,7 @@ def test_an_unknown_order_is_refused_before_anything_is_written(tmp_path: Path) 
 
 def test_an_interruption_leaves_nothing(tmp_path: Path) -> None:
     class Interrupting(RowNames):
-        def take(self, rows: object) -> list[int]:  # noqa: ARG002
+        def blocks(self, nodes: int) -> Iterator[Block]:  # noqa: ARG002
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 
+import duckdb
 import networkx as nx
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -289,3 +292,57 @@ def test_weights_of_networkx_are_not_read_and_that_is_said():
 def test_headers_of_pages_that_contradict_themselves_are_refused(header):
     with pytest.raises(ValueError, match="page"):
         list(pages(io.BytesIO(bytes.fromhex(header)), 0, 3))
+
+
+FRAME = pd.DataFrame({"note": ["x", "y"], "callee": ["b", "c"], "calls": [2, 3], "caller": ["a", "b"]})
+CALLS = [("a", "b"), ("b", "c")]
+TABLES = {
+    "pandas": lambda: FRAME,
+    "pandas, objects": lambda: FRAME.astype(object),
+    "pandas, categories": lambda: FRAME.astype({"caller": "category", "callee": "category"}),
+    "pandas, index": lambda: FRAME.set_index(["caller", "callee"]),
+    "pyarrow": lambda: pa.table(FRAME),
+    "pyarrow, batch": lambda: pa.RecordBatch.from_pandas(FRAME),
+    "pyarrow, stream": lambda: pa.table(FRAME).to_reader(),
+    "polars": lambda: pl.from_pandas(FRAME),
+    "polars, categories": lambda: pl.from_pandas(FRAME).cast({"caller": pl.Categorical}),
+    "polars, enumeration": lambda: pl.from_pandas(FRAME).cast({"callee": pl.Enum(["c", "b"])}),
+    "polars, lazy": lambda: pl.from_pandas(FRAME).lazy(),
+    "duckdb": lambda: duckdb.sql("select * from FRAME"),
+    "a pair of pandas": lambda: (FRAME["caller"], FRAME["callee"]),
+    "a pair of polars": lambda: (pl.Series(["a", "b"]), pl.Series(["b", "c"])),
+    "a pair of NumPy": lambda: (np.array(["a", "b"]), np.array(["b", "c"])),
+    "a pair of lists": lambda: (["a", "b"], ["b", "c"]),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_tables_of_other_libraries(kind):
+    assert read(open_source(TABLES[kind]())).edges == CALLS
+    if "pair" not in kind:
+        source = open_source(TABLES[kind](), weight="calls")
+        assert [block.weight.tolist() for block in source.blocks(9)] == [[2.0, 3.0]]
+
+
+def test_numbers_of_other_libraries():
+    edges = [(1, 2), (2, 3), (3, 1)]
+    ends = tuple(zip(*edges, strict=True))
+    for pair in ([pl.Series(end) for end in ends], [pd.Series(end, dtype="Int64") for end in ends], ends):
+        assert read(open_source(tuple(pair))).edges == edges
+    assert read(open_source(edges)).edges == edges
+    assert read(open_source([list(edge) for edge in edges])).edges == edges
+    assert read(open_source([(str(u), str(v)) for u, v in edges])).edges == [
+        (str(u), str(v)) for u, v in edges
+    ]
+    assert read(open_source(duckdb.sql("select 1 as source, 2 as target"))).edges == [(1, 2)]
+
+
+def test_what_is_no_pair_of_ends_is_refused():
+    with pytest.raises(InputError, match="two edges, or the sources and targets"):
+        open_source([(0, 1), (2, 3)])
+    for pair in ((["a"], ["b", "c"]), (["a", 1], ["b", "c"]), (["a", None], ["b", "c"])):
+        with pytest.raises(InputError):
+            read(open_source(pair))
+    with pytest.raises(InputError, match="shape") as caught:
+        open_source(np.eye(3))
+    assert "csr_array" in caught.value.remedy

@@ -83,11 +83,10 @@ def test_csv_has_the_names_that_python_reads(
     expected = [(u.strip(" \t"), v.strip(" \t")) for _, u, v in rows]
     columns = {} if header else {"source_column": "2", "target_column": "3"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_json, "separator_of", lambda _: separator)
         for pieces in (16, 1 << 17):
             patch.setattr(csv_json, "_MIN_BYTES", pieces)
             patch.setattr(csv_json, "_MAX_BYTES", pieces)
-            source = open_source(path, format="csv_names", header=header, **columns)
+            source = open_source(path, format="csv_names", header=header, delimiter=separator, **columns)
             assert read(source, max_edges).edges == expected
     assert source.unused_columns == ["note" if header else "1"] * all(is_number(note) for note, _, _ in rows)
     assert source.position == source.size
@@ -156,7 +155,10 @@ def test_columns_without_names_are_the_first_two_and_that_is_said(tmp_path):
     source = open_source(written(tmp_path, "g.csv", "1,2,3\n2,3,4\n"))
     assert read(source).edges == [(1, 2), (2, 3)]
     assert source.unused_columns == ["3"]
-    assert source.notices == [f"{tmp_path}/g.csv has no header; edges run from column '1' to column '2'."]
+    assert source.notices == [
+        f"{tmp_path}/g.csv is CSV separated by commas, it has no header; "
+        "edges run from column '1' to column '2'."
+    ]
     source = open_source(tmp_path / "g.csv", weight=1)
     assert read_weighted(source) == [(2, 3, 1.0), (3, 4, 2.0)]
 

@@ -100,7 +100,7 @@ def test_a_line_with_a_wrong_weight_is_named(tmp_path, wrong, place):
         read(open_source(path, weight="3"))
     assert f"weights.txt, line {place + 2}: the weight '{wrong[:40]}' in column 3 is" in caught.value.cause
     assert caught.value.cause.endswith(f"{WRONG[wrong]}.")
-    assert caught.value.remedy == "Give each edge a finite weight of 0 or more."
+    assert ("a decimal point" if "," in wrong else "a finite weight of 0 or more") in caught.value.remedy
 
 
 def test_the_line_is_named_behind_many(tmp_path):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.errors import InputError, OocprError, UsageError
+from oocpr.errors import InputError, OocprError
 from oocpr.sources.base import BaseSource, FileSource
 from oocpr.sources.block import (
     WEIGHT_REMEDY,
@@ -23,6 +23,7 @@ from oocpr.sources.block import (
     id_block,
     weights_of,
 )
+from oocpr.sources.dialect import ROW_NUMBERS, chosen_columns
 from oocpr.sources.files import LocalFile, RemoteFile
 from oocpr.sources.formats.parquet_metadata import DICTIONARY, pages, row_groups
 
@@ -34,50 +35,7 @@ if TYPE_CHECKING:
     from oocpr.sources.files import InputFile
     from oocpr.sources.formats.parquet_metadata import ColumnChunk
 
-_SOURCES = ("src", "source", "from", "tail", "u")
-_TARGETS = ("dst", "target", "to", "head", "v")
 _TEXT_BYTES_PER_EDGE = 16  # of the names of a block at most, for each edge that it may have
-
-
-def chosen_columns(
-    names: Sequence[str], source: str | None, target: str | None, title: str, weight: str | None = None
-) -> list[str]:
-    """Find the columns of both ends of the edges, and of weights if there are some.
-
-    `source` and `target` are what the caller calls them; None for a usual name, in small or capital letters,
-    or for the first and second of two columns beside that of weights. Raises UsageError for columns that are
-    not there, or not obvious.
-
-    Examples
-    --------
-    >>> chosen_columns(["weight", "To", "From"], None, None, "the table")
-    ['From', 'To']
-    >>> chosen_columns(["a", "b", "kg"], None, None, "the table", "kg")
-    ['a', 'b', 'kg']
-    """
-    found = []
-    all_names, names = names, [name for name in names if name != weight]
-    if weight is not None and weight not in all_names:
-        raise UsageError(
-            f"{title} has no column {weight!r}; its columns are {', '.join(map(repr, names)) or 'none'}.",
-            "Name the column of weights with weight, or leave it out.",
-        )
-    for given, common, place, option in ((source, _SOURCES, 0, "source"), (target, _TARGETS, 1, "target")):
-        known = [name for name in names if name.lower() in common]
-        if given is not None:
-            known = [given] if given in names else []
-        elif len(known) != 1 and len(names) == 2 and None is source is target:
-            known = [names[place]]
-        if len(known) != 1:
-            wanted = f"no column {given!r}" if given is not None else f"no obvious {option} column"
-            raise UsageError(
-                f"{title} has {wanted}; its columns are {', '.join(map(repr, names)) or 'none'}.",
-                "Give the columns of both ends: source_column and target_column.",
-            )
-        found += known
-    if found[0] == found[1]:
-        raise UsageError(f"{found[0]!r} is given for both ends of the edges.", "Name two columns.")
-    return found if weight is None else [*found, weight]
 
 
 class TableSource(BaseSource):
@@ -85,9 +43,9 @@ class TableSource(BaseSource):
 
     def __init__(self, name: str, title: str, **options: Unpack[SourceOptions]) -> None:
         super().__init__(name, title, **options)
-        self._columns = options.get("source_column"), options.get("target_column")
-        weight = options.get("weight")
-        self._weight = None if weight is None else str(weight)
+        called = (options.get("source_column"), options.get("target_column"), options.get("weight"))
+        source, target, self._weight = (None if name is None else str(name) for name in called)
+        self._columns = source, target
         self._rows_before = 0  # rows before the next batch that others read
 
     @abstractmethod
@@ -102,7 +60,11 @@ class TableSource(BaseSource):
 
     def _pass_over(self, kinds: Mapping[str, bool], chosen: Sequence[str]) -> None:
         """Note the columns of numbers that are not read."""
-        numeric = (name for name, number in kinds.items() if number and name not in chosen)
+        numeric = (
+            name
+            for name, number in kinds.items()
+            if number and name not in chosen and name.casefold() not in ROW_NUMBERS
+        )
         self.unused_columns += [name for name in numeric if name not in self.unused_columns]
 
     def _read(self, max_edges: int) -> Iterator[Block]:
@@ -145,6 +107,12 @@ class TableSource(BaseSource):
             )
         _check_kind(column.type, self.title)
         if pa.types.is_dictionary(column.type):
+            if pa.types.is_string_view(
+                column.type.value_type
+            ):  # which Arrow does not take out of dictionaries
+                kind = pa.dictionary(column.type.index_type, pa.large_string())
+                names = column.dictionary.cast(pa.large_string())
+                column = pa.DictionaryArray.from_arrays(column.indices, names).cast(kind)
             column = column.dictionary_decode()
         if pa.types.is_integer(column.type):
             return arrow_numbers(column)
@@ -265,6 +233,23 @@ class TableFiles(FileSource, TableSource):
         yield from super()._read(max_edges)
         # Arrow keeps freed memory for columns to come, of which there are none.
         pa.default_memory_pool().release_unused()
+
+
+def text_table(ends: Sequence[Any]) -> pa.Table:
+    """Make a table of two columns of text: lists, arrays, or series of pandas and Polars."""
+    import pyarrow as pa
+
+    try:
+        columns = [
+            pa.chunked_array(end) if hasattr(end, "__arrow_c_stream__") else pa.array(list(end), pa.string())
+            for end in ends
+        ]
+        return pa.table(columns, names=["source", "target"])
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(
+            f"The pair cannot be read as ends of edges: {' '.join(str(error).split())[:200]}.",
+            "Give two columns of whole numbers, or two of text, of the same length.",
+        ) from error
 
 
 class ArrowTable(TableSource):

@@ -15,12 +15,27 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.errors import InputError, UsageError
+from oocpr.errors import InputError
 from oocpr.jit import entry
-from oocpr.sources.block import WEIGHT_REMEDY, arrow_array, arrow_numbers, arrow_strings, first_wrong
-from oocpr.sources.formats.arrow import TableFiles, chosen_columns
+from oocpr.sources.block import (
+    WEIGHT_REMEDY,
+    arrow_array,
+    arrow_numbers,
+    arrow_strings,
+    first_wrong,
+    weight_remedy,
+)
+from oocpr.sources.dialect import (
+    BLANKS,
+    SEPARATORS,
+    Dialect,
+    UnclearError,
+    chosen_columns,
+    dialect_of,
+    separator_named,
+)
+from oocpr.sources.formats.arrow import TableFiles
 from oocpr.sources.lines import LONGEST_LINE, LineReader, parse_weights
-from oocpr.sources.registry import BLANKS, is_comment, is_header, rows_of, separator_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +47,7 @@ SHOWN_BYTES = 1 << 18  # of the first rows, which say what separates columns and
 
 _BYTES_PER_EDGE = 16
 _MIN_BYTES, _MAX_BYTES = 1 << 17, 1 << 21
-_QUOTE, _NEWLINE, _SPACE, _MINUS, _ZERO = (np.uint8(ord(char)) for char in '"\n -0')
+_QUOTE, _NEWLINE, _RETURN, _TAB, _SPACE, _MINUS, _ZERO = (np.uint8(ord(char)) for char in '"\n\r\t -0')
 _FIELD, _PLAIN, _QUOTED, _BEHIND = range(4)
 _LARGEST = np.uint64(2**63 - 1)
 
@@ -41,11 +56,21 @@ _LARGEST = np.uint64(2**63 - 1)
 def _rows_end(text, separator, out):  # type: ignore[no-untyped-def]
     """Copy whole rows without spaces before quoted fields; returns their bytes in `text` and in `out`.
 
-    `text` and `out` are uint8, of one size.
+    If `separator` is a space, any number of blanks separate fields and become one space, those at the ends of
+    rows none. `text` and `out` are uint8, of one size.
     """
-    state, end, copied, at, spaces = _FIELD, 0, 0, 0, 0
+    blanks = separator == _SPACE
+    state, end, copied, at, spaces, begun = _FIELD, 0, 0, 0, 0, False
     for i in range(text.size):
         char = text[i]
+        if blanks and state != _QUOTED:
+            if char in (_SPACE, _TAB, _RETURN):
+                state, spaces = _FIELD, 1
+                continue
+            if spaces and begun and char != _NEWLINE:
+                out[at] = _SPACE
+                at += 1
+            spaces, begun = 0, char != _NEWLINE
         out[at] = char
         at += 1
         if state == _QUOTED:
@@ -142,8 +167,8 @@ class TextTable(TableFiles):
     def _wrong_weight(self, piece: bytes, line: int, row: int, shown: str, why: str) -> InputError:
         """Build the error for the weight of a row of a piece whose first line is `line`."""
         line += next(islice(self._rows(piece), row, None))[0]
-        remedy = "Write weights with a decimal point, such as 1.5." if "," in shown else WEIGHT_REMEDY
-        return self._error(line, f"the weight {shown} in column {self._weight!r} is {why}.", remedy)
+        cause = f"the weight {shown} in column {self._weight!r} is {why}."
+        return self._error(line, cause, weight_remedy(shown))
 
     def _batch(self, ends: Sequence[Any], weights: NDArray[np.float64] | None) -> pa.RecordBatch:
         import pyarrow as pa
@@ -184,61 +209,38 @@ class CsvFiles(TextTable):
     _separator = ","
 
     def _take_head(self, text: str, line: int) -> int:
-        passed, separator = 0, None
-        lines = text.split("\n")
-        for one in lines:
-            if passed == 0 and one.startswith("sep=") and len(one) > 4:  # written for spreadsheets
-                separator = one[4]
-            elif one.strip() and not is_comment(one):
-                break
-            passed += 1
-        text = "\n".join(lines[passed:])
-        separator = separator or separator_of(text) or ","
-        rows = rows_of(text, separator)
-        if text and not rows:
-            raise self._error(line + passed, "no columns are found.", "Check that the file is CSV.")
-        if rows:
-            first = [field.strip(BLANKS) for field in rows[0]]
-            header = self._has_header(first, rows)
-            self._take_columns_of(first, header, separator, line + passed)
-            numeric = [all(map(_is_number, fields)) for fields in zip(*rows[header:], strict=False)]
-            self._pass_over(dict(zip(self._names, numeric, strict=False)), self._read_columns)
-            if header:
-                reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
-                next(reader)
-                passed += reader.line_num
-        return sum(len(one.encode()) + 1 for one in lines[:passed])
-
-    def _has_header(self, first: list[str], rows: list[list[str]]) -> bool:
-        asked = self._options.get("header")
-        if asked is not None:
-            return asked
-        if self._names:
-            return first == self._names or is_header(rows)
+        delimiter = self._options.get("delimiter")
         called = (name for name in (*self._columns, self._weight) if name is not None)
-        return is_header(rows) or not all(name.isdecimal() for name in called)
+        try:
+            dialect = dialect_of(
+                text,
+                None if delimiter is None else separator_named(delimiter),
+                self._options.get("header"),
+                named=not all(map(str.isdecimal, called)),
+                known=self._names,
+            )
+        except UnclearError as unclear:
+            raise self._error(line + unclear.line - 1, unclear.cause, unclear.remedy) from unclear
+        if dialect.names:
+            self._take_columns_of(dialect, line)
+        return sum(len(one.encode()) + 1 for one in text.split("\n")[: dialect.lines])
 
-    def _take_columns_of(self, first: list[str], header: bool, separator: str, line: int) -> None:
+    def _take_columns_of(self, dialect: Dialect, line: int) -> None:
         begins = not self._names
-        found = f"{self._file} has no header"
-        if header:
-            self._names = [first[0].lstrip("# "), *first[1:]]
-            found = f"Line {line} of {self._file} is its header"
-        elif len(self._names) != len(first):
-            self._names = [str(number) for number in range(1, len(first) + 1)]
-        chosen = self._named_columns(self._names)
-        for name in chosen:
-            if self._names.count(name) > 1:
-                raise UsageError(
-                    f"{self._file} has {self._names.count(name)} columns {name!r}.",
-                    "Give the number of the one that is meant, counted from 1.",
-                )
-        self._read_columns = chosen
-        self._separator = separator
+        self._names, self._separator = dialect.names, dialect.separator
+        self._read_columns = chosen = self._named_columns(self._names)
+        numeric = [all(map(_is_number, fields)) for fields in zip(*dialect.rows, strict=False)]
+        self._pass_over(dict(zip(self._names, numeric, strict=False)), chosen)
         if begins:
+            by = SEPARATORS.get(dialect.separator, repr(dialect.separator))
+            place = line + dialect.lines - 1
+            header = f"line {place} is its header" if dialect.header else "it has no header"
             weights = f" and weights are in column {chosen[2]!r}" if self.weighted else ""
+            # Whoever knows that the first row is one can say so.
+            doubt = "" if dialect.header or any(numeric) else "; header=True if its first row is one"
             self.notices.append(
-                f"{found}; edges run from column {chosen[0]!r} to column {chosen[1]!r}{weights}."
+                f"{self._file} is CSV separated by {by}, {header}; "
+                f"edges run from column {chosen[0]!r} to column {chosen[1]!r}{weights}{doubt}."
             )
 
     def _named_columns(self, names: Sequence[str]) -> list[str]:
@@ -255,7 +257,7 @@ class CsvFiles(TextTable):
         return chosen_columns(names, source, target, self._file, weight)
 
     def _whole(self, text: bytes) -> tuple[int, bytes]:
-        if b'"' not in text:
+        if b'"' not in text and self._separator != " ":
             return len(text), text
         out = np.empty(len(text), np.uint8)
         end, copied = _rows_end(np.frombuffer(text, np.uint8), np.uint8(ord(self._separator)), out)
@@ -351,9 +353,16 @@ class JsonLines(TextTable):
                 raise self._no_object(line + before)
             self._names = list(value)
             kinds = {name: type(member) in (int, float) for name, member in value.items()}
+            begins = not self._read_columns
             self._read_columns = self._chosen(kinds, self._file)
             if self._named is None:
                 self._named = isinstance(value[self._read_columns[0]], str)
+            if begins:
+                source, target = self._read_columns[:2]
+                weights = f" and weights are {self._weight!r}" if self.weighted else ""
+                self.notices.append(
+                    f"{self._file} is JSON lines; edges run from {source!r} to {target!r}{weights}."
+                )
         return 0
 
     def _parsed(self, piece: bytes, line: int) -> pa.RecordBatch:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Unpack
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import FileSource
 from oocpr.sources.block import MAX_NODES, NameBlock
+from oocpr.sources.dialect import are_words, is_comment, usual_ends
 from oocpr.sources.files import ByteStream, FileLines, LocalFile, is_compressed
 from oocpr.sources.lines import BLOCK_BYTES, EdgeLines, LineReader, whole_numbers
 from oocpr.sources.names import scan_names
-from oocpr.sources.registry import are_words, is_comment, names_ends
 
 if TYPE_CHECKING:
     from oocpr.sources.base import SourceOptions
@@ -65,8 +65,22 @@ class TextFile(FileSource):
         while (line := lines.peek("replace")) is not None:
             if line.strip(" \t\r") and not self._is_comment(line):
                 break
+            self._check_order(lines, line)
             lines.drop()
         return line
+
+    def _check_order(self, lines: LineReader, line: str) -> None:
+        """Refuse a line that says that targets come first."""
+        words = line.strip("#% \t\r").split()
+        if (
+            self._options.get("header") is not False
+            and len(words) == 2
+            and usual_ends(words) == (words[1], words[0])
+        ):
+            raise lines.error(
+                f"{line[:60]!r} names the targets of edges first.",
+                "Give source_column=2 and target_column=1, or header=False if edges run from the first.",
+            )
 
     def _pass_header(self, lines: LineReader) -> str | None:
         """Pass over the line that names the columns, if there is one."""
@@ -74,6 +88,7 @@ class TextFile(FileSource):
         line = None if asked is False else self._next_line(lines)
         if line is None or not (asked or self._is_header(line)):
             return None
+        self._check_order(lines, line)
         lines.drop()
         return line.strip()
 
@@ -129,7 +144,7 @@ class NamesFile(TextFile):
         return is_comment(line)
 
     def _is_header(self, line: str) -> bool:
-        return names_ends(line.split("\t")[:2])
+        return usual_ends(line.split("\t")[:2]) is not None
 
 
 class Gr0File(FileSource):

@@ -6,7 +6,7 @@ import io
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from numbers import Real
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, Unpack
@@ -25,6 +25,29 @@ if TYPE_CHECKING:
     from oocpr.sources.files import InputFile
 
 
+def ends_of(spec: Any) -> Any:
+    """Take a list of edges (from, to) as a pair of ends; anything else as it is."""
+    edges = isinstance(spec, list) and all(isinstance(edge, tuple | list) and len(edge) == 2 for edge in spec)
+    if not edges or not spec:
+        return spec
+    if len(spec) == 2:
+        raise InputError(
+            "A list of two pairs may be two edges, or the sources and targets of two.",
+            "Give two arrays, (sources, targets).",
+        )
+    return tuple(zip(*spec, strict=True))
+
+
+def are_texts(ends: Sequence[Any]) -> bool:
+    """Tell whether both ends of edges are given as text."""
+    return all(_as_array(end).dtype.kind in "OTU" for end in ends)
+
+
+def _as_array(ids: Any) -> Any:
+    """Take whatever holds ids as an array; one of a type of NumPy's, which may be on disk, stays as it is."""
+    return ids if isinstance(getattr(ids, "dtype", None), np.dtype) else np.asarray(ids)
+
+
 class EdgeArrays(BaseSource):
     """Node ids in two arrays of shape (m,), from and to, or in one of shape (2, m) or (m, 2).
 
@@ -35,9 +58,7 @@ class EdgeArrays(BaseSource):
     def __init__(self, ends: Any, **options: Unpack[SourceOptions]) -> None:
         if isinstance(ends, tuple | list):
             super().__init__("arrays", "the pair of arrays", **options)
-            src, dst = arrays = [
-                ids if hasattr(ids, "shape") and hasattr(ids, "dtype") else np.asarray(ids) for ids in ends
-            ]
+            src, dst = arrays = [_as_array(ids) for ids in ends]
             if len(src.shape) != 1 or src.shape != dst.shape:
                 raise InputError(
                     f"The arrays have the shapes {src.shape} and {dst.shape}.",
@@ -64,8 +85,9 @@ class EdgeArrays(BaseSource):
 def _by_rows(shape: tuple[int, ...], title: str) -> bool:
     """Tell whether an array of edges has its ends as rows, shape (2, m), rather than as columns, (m, 2)."""
     if len(shape) != 2 or 2 not in shape:
+        matrix = "; of a dense matrix, scipy.sparse.csr_array(A)" if len({*shape}) == 1 else ""
         raise InputError(
-            f"{title} has the shape {shape}.", "Give an array of shape (2, edges) or (edges, 2)."
+            f"{title} has the shape {shape}.", f"Give an array of shape (2, edges) or (edges, 2){matrix}."
         )
     if shape == (2, 2):
         raise InputError(
