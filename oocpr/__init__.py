@@ -20,7 +20,18 @@ from oocpr.errors import DamagedError, DoesNotFitError, InputError, NotAStoreErr
 from oocpr.version import __version__
 
 if TYPE_CHECKING:
-    from oocpr.api import Graph, Ranks, append, import_graph, open_graph, pagerank, plan, read_ranks, verify
+    from oocpr.api import (
+        Graph,
+        PersonalRanks,
+        Ranks,
+        append,
+        import_graph,
+        open_graph,
+        pagerank,
+        plan,
+        read_ranks,
+        verify,
+    )
 
 __all__ = [
     "DamagedError",
@@ -29,6 +40,7 @@ __all__ = [
     "InputError",
     "NotAStoreError",
     "OocprError",
+    "PersonalRanks",
     "Ranks",
     "UsageError",
     "__version__",

@@ -22,8 +22,8 @@ class Progress(Protocol):
         """Take one state: `done` of `total`, None if it is unknown, of a stage such as ``"reading"``.
 
         A new stage closes the one before. Only of passes a part may be done. `unit` is ``"B"``, ``"edges"``,
-        ``"ids"``, ``"names"``, ``"tiles"``, ``"workers"`` or ``"passes"``; `note` is a short text to show
-        beside, such as the error bound of the last pass.
+        ``"ids"``, ``"names"``, ``"tiles"``, ``"workers"``, ``"passes"`` or ``"seeds"``; `note` is a short
+        text to show beside, such as the error bound of the last pass.
         """
 
 

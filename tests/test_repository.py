@@ -130,13 +130,20 @@ def folder(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "data" / "tiny" / "site.txt.gz", tmp_path / "web.txt.gz")
     (tmp_path / "trips.txt.gz").write_bytes(gzip.compress(b"0 1 2.5\n1 0 3\n1 0 1\n"))
     (tmp_path / "calls.txt").write_bytes(b"0 1\n1 0\n1 0\n")
+    (tmp_path / "seeds.tsv").write_text("first\t0\nsecond\t1\t2\nsecond\t3\n")
     (tmp_path / "monday.txt.gz").write_bytes(gzip.compress(b"0 5\n5 1\n"))
     return tmp_path
 
 
 @pytest.mark.long
 def test_commands_of_the_guides_run(folder: Path) -> None:
-    guides = ["tutorial", "how-to/growing-graphs", "how-to/weights", "how-to/cluster"]
+    guides = [
+        "tutorial",
+        "how-to/growing-graphs",
+        "how-to/weights",
+        "how-to/cluster",
+        "how-to/personal-ranks",
+    ]
     shown = [block for name in guides for block in blocks(ROOT / "docs" / f"{name}.md", "console")]
     commands = [command for block in shown for command in block.splitlines()]
     later = blocks(ROOT / "README.md", "console")[1:]
@@ -158,6 +165,9 @@ def test_python_of_the_readme_and_the_tutorial_runs(folder: Path) -> None:
     run(sys.executable, "-c", short, folder=folder)
     run(sys.executable, "-c", whole.replace("web.zarr", "again.zarr"), folder=folder)
     assert (folder / "ranks.parquet").is_file()
+    (seeds,) = blocks(ROOT / "docs" / "how-to" / "personal-ranks.md", "python")
+    run(sys.executable, "-c", seeds, folder=folder)
+    assert (folder / "personal.parquet").is_file()
 
 
 def test_the_readme_is_short() -> None:

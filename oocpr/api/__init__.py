@@ -4,12 +4,14 @@ from oocpr.api.arguments import checked
 from oocpr.api.graphs import Graph, append, as_graph, import_graph, open_graph
 from oocpr.api.ranking import pagerank, plan, verify
 from oocpr.result import rank_files
+from oocpr.result.personal_ranks import PersonalRanks
 from oocpr.result.ranks import Ranks
 
 read_ranks = checked(rank_files.read_ranks)
 
 __all__ = [
     "Graph",
+    "PersonalRanks",
     "Ranks",
     "append",
     "as_graph",

@@ -6,17 +6,19 @@ import difflib
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from oocpr.errors import UsageError
+from oocpr.plan.memory import SEGMENTED_METHODS
 from oocpr.progress import silent
 from oocpr.sources.base import SourceOptions
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
+    from oocpr.engine.checkpoint import Checkpoints
     from oocpr.progress import Listener, Progress
 
     P = ParamSpec("P")
@@ -42,6 +44,47 @@ class ImportOptions(SourceOptions, total=False):
     """
 
     duplicates: str | None
+
+
+if TYPE_CHECKING:
+
+    class SparseMatrix(Protocol):
+        """A matrix of SciPy."""
+
+        def tocsr(self) -> Any:
+            """Give the matrix by rows."""
+
+    Many = Sequence[Mapping[Any, float]] | SparseMatrix
+    """Weights of many seeds as types can tell them apart."""
+
+
+class RankOptions(ImportOptions, total=False):
+    """Parameters of `pagerank` that do not decide what it returns."""
+
+    damping: float
+    tol: float
+    method: str
+    reads: str | None
+    stop: str
+    max_passes: int | None
+    memory: str | int | None
+    device_memory: str | int | None
+    stripes: int | None
+    dangling: str
+    top: int | None
+    start: Any
+    threads: int | None
+    client: Any
+    device: str
+    kernel: str | None
+    io: str
+    trace: str | os.PathLike[str] | None
+    predict: bool
+    reproducible: bool
+    checkpoint: str | os.PathLike[str] | Checkpoints | None
+    resume: bool
+    time_limit: str | float | None
+    progress: Listener
 
 
 def _is_a(value: Any, *kinds: type) -> bool:
@@ -76,6 +119,12 @@ def _device_size(value: Any) -> tuple[str, str] | None:
 
 
 _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
+    (
+        "top",
+        lambda value: _is_a(value, Integral) and value >= 0,
+        "no count",
+        "Give a whole number of at least 0.",
+    ),
     ("damping tol seconds", _kind(Real), "no number", "Give a number."),
     (
         "max_passes stripes threads",
@@ -95,9 +144,14 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
         "no text",
         "Give text.",
     ),
-    ("path tmp labels trace", _kind(str, os.PathLike), "no path", "Give a path as text or as pathlib.Path."),
     (
-        "path tmp labels trace graph source ranks personalization start",
+        "path tmp labels trace seeds",
+        _kind(str, os.PathLike),
+        "no path",
+        "Give a path as text or as pathlib.Path.",
+    ),
+    (
+        "path tmp labels trace seeds graph source ranks personalization start",
         lambda value: not isinstance(value, str | os.PathLike) or _names_a_file(value),
         "no path",
         "Give the name of a file or a folder.",
@@ -197,3 +251,69 @@ def render_argument(value: Any) -> str:
     """
     text = repr(value)
     return text if len(text) <= 40 and "\n" not in text else f"a {type(value).__name__}"
+
+
+def check_kernel(kernel: str | None) -> None:
+    """Refuse a kernel that is not known."""
+    if kernel is not None:
+        from oocpr.engine.cuda.baselines import parse_kernel
+
+        parse_kernel(kernel)
+
+
+def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel: str | None) -> None:
+    """Refuse parameters that the method and the device, which is not ``"auto"``, would ignore."""
+    from oocpr.engine.cuda.names import named_devices
+
+    if method == "components" and stripes is not None:
+        raise UsageError(
+            f"{stripes} stripes were asked for and method components has none.",
+            "Leave stripes out, or use method mixed.",
+        )
+    if method == "components" and io != "auto":
+        raise UsageError(
+            f"io {io} was asked for and method components reads the store once, through the page cache.",
+            "Leave io out, or use method mixed.",
+        )
+    if kernel is not None and not named_devices(device):
+        raise UsageError(
+            f"kernel {kernel!r} is for CUDA devices and the device is {device}.",
+            "Use device cuda, or leave the kernel out.",
+        )
+
+
+def check_segmented(method: str, device: str, **given: Any) -> None:
+    """Refuse what segmented methods do not go with: other devices, and parameters that are not None."""
+    if method not in SEGMENTED_METHODS:
+        return
+    if "," in device:
+        raise UsageError(
+            f"method {method} does not run on several devices.", "Name one, or use another method."
+        )
+    check_unused(f"method {method}", "use method power or mixed", **given)
+
+
+def check_unused(what: str, instead: str, **given: Any) -> None:
+    """Refuse parameters that are not None and that `what` does not go with."""
+    for name, value in given.items():
+        if value is not None:
+            takes = "take" if what.startswith("ranks") else "takes"
+            raise UsageError(f"{what} {takes} no {name}.", f"Leave {name} out, or {instead}.")
+
+
+def check_reproducible(device: str, client: Any) -> None:
+    """Refuse devices that differ between machines."""
+    if client is not None:
+        from oocpr.engine.executors.dask import names_workers_devices
+
+        if names_workers_devices(device):
+            raise UsageError(
+                "a run on CUDA devices of workers is planned by how many there are, so it is not "
+                "reproducible.",
+                "Leave reproducible out, or use device cpu.",
+            )
+    if device in ("auto", "cuda:all"):
+        raise UsageError(
+            f"device {device} means another on another machine, so the run is not reproducible.",
+            "Name the devices, such as cpu, cuda or cuda:0,cuda:1.",
+        )

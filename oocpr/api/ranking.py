@@ -9,22 +9,33 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
-from oocpr.api.arguments import ImportOptions, as_progress, checked, render_argument
+from oocpr.api.arguments import (
+    ImportOptions,
+    as_progress,
+    check_kernel,
+    check_reproducible,
+    check_segmented,
+    check_unused,
+    check_used,
+    checked,
+    render_argument,
+)
 from oocpr.api.graphs import as_graph, import_graph, opened_graph
 from oocpr.errors import OocprError, UsageError
-from oocpr.plan.memory import SEGMENTED_METHODS
 from oocpr.progress import Progress, silent
 from oocpr.result.ranks import Ranks, report_of
 
 if TYPE_CHECKING:
+    from oocpr.api.arguments import Many, RankOptions
     from oocpr.api.graphs import Graph
     from oocpr.engine.checkpoint import Checkpoints
     from oocpr.plan.plan import Plan
     from oocpr.progress import Listener
+    from oocpr.result.personal_ranks import PersonalRanks
     from oocpr.result.verify import Verification
     from oocpr.store.graph import GraphStore
 
@@ -124,6 +135,22 @@ def plan(
     return timed(run, request, progress).loaded(loading.seconds - loading.compiling)
 
 
+@overload
+def pagerank(graph: Any, *, personalization: Many, **others: Unpack[RankOptions]) -> PersonalRanks: ...
+
+
+@overload
+def pagerank(
+    graph: Any, *, seeds: str | os.PathLike[str], **others: Unpack[RankOptions]
+) -> PersonalRanks: ...
+
+
+@overload
+def pagerank(
+    graph: Any, *, personalization: Any = None, seeds: None = None, **others: Unpack[RankOptions]
+) -> Ranks: ...
+
+
 @checked
 def pagerank(
     graph: Any,
@@ -139,6 +166,8 @@ def pagerank(
     stripes: int | None = None,
     dangling: str = "strongly",
     personalization: Any = None,
+    seeds: str | os.PathLike[str] | None = None,
+    top: int | None = None,
     start: Any = None,
     threads: int | None = None,
     client: Any = None,
@@ -153,7 +182,7 @@ def pagerank(
     time_limit: str | float | None = None,
     progress: Listener = None,
     **options: Unpack[ImportOptions],
-) -> Ranks:
+) -> Ranks | PersonalRanks:
     """Rank the nodes of a graph.
 
     Parameters
@@ -190,7 +219,12 @@ def pagerank(
     personalization
         Teleport weights: by node name (a dict, a Series, a table with the columns ``node`` and ``weight``), a
         set or list of nodes that count alike, an array with one for each node in store order, or a file of
-        lines ``node<TAB>weight``; None for all nodes alike.
+        lines ``node<TAB>weight``; None for all nodes alike. For many seeds a list of such weights by node,
+        or a matrix of SciPy or an array, shape (seeds, nodes): each has ranks of its own.
+    seeds
+        A file of many seeds, lines ``seed<TAB>node<TAB>weight``, instead of a personalization.
+    top
+        Of each of many seeds, how many of the largest ranks to keep; None for all ranks.
     start
         What to begin from: ranks of an earlier run, also of another graph with nodes of the same names, a
         file of them, or numbers as for `personalization`; None for the teleport weights. The ranks are as
@@ -240,8 +274,9 @@ def pagerank(
 
     Returns
     -------
-    Ranks
-        Its ``converged`` is False if the passes ran out; a checkpoint stays then.
+    Ranks or PersonalRanks
+        Its ``converged`` is False if the passes ran out; a checkpoint stays then. `PersonalRanks` for many
+        seeds, which are ranked in memory, by method ``"components"``, on processors.
 
     Raises
     ------
@@ -265,11 +300,33 @@ def pagerank(
     from oocpr.engine.trace import Trace
     from oocpr.jit import watched
     from oocpr.result.names import names_of
-    from oocpr.result.node_vectors import start_identity, start_vector, teleport_vector
+    from oocpr.result.node_vectors import is_many, start_identity, start_vector, teleport_vector
     from oocpr.sources.files import check_apart
     from oocpr.store.atomic import check_writable
 
     progress = as_progress(progress)
+    if seeds is not None or is_many(personalization):
+        from oocpr.api.personal import rank_seeds
+
+        check_unused(
+            "ranks of many seeds", "rank one seed at a time", start=start, client=client, kernel=kernel,
+            stripes=stripes, device_memory=device_memory, trace=trace, checkpoint=checkpoint,
+            time_limit=time_limit, predict=predict or None, resume=resume or None,
+            personalization=personalization if seeds is not None else None,
+            device=None if device in ("cpu", "auto") else device, io=None if io == "auto" else io,
+            method=None if method in ("auto", "components") else method,
+        )  # fmt: skip
+        settings = asked_settings(
+            "components", reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
+        )
+        opened = as_graph(graph, memory=memory, progress=progress, **options)
+        given = personalization if seeds is None else os.fspath(seeds)
+        return rank_seeds(opened, given, settings, top, memory, threads, progress)
+    if top is not None:
+        raise UsageError(
+            f"top is {top}, for many seeds, and there is none or one.",
+            "Leave top out, and ask the ranks for their top.",
+        )
     check_kernel(kernel)
     # Settings come first: what cannot be is refused before a source is imported.
     settings = asked_settings(
@@ -478,68 +535,6 @@ def verify(
         )
         store.check_identity()
     return replace(outcome, identity=store.identity, ranks_identity=found.identity)
-
-
-def check_kernel(kernel: str | None) -> None:
-    """Refuse a kernel that is not known."""
-    if kernel is not None:
-        from oocpr.engine.cuda.baselines import parse_kernel
-
-        parse_kernel(kernel)
-
-
-def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel: str | None) -> None:
-    """Refuse parameters that the method and the device, which is not ``"auto"``, would ignore."""
-    from oocpr.engine.cuda.names import named_devices
-
-    if method == "components" and stripes is not None:
-        raise UsageError(
-            f"{stripes} stripes were asked for and method components has none.",
-            "Leave stripes out, or use method mixed.",
-        )
-    if method == "components" and io != "auto":
-        raise UsageError(
-            f"io {io} was asked for and method components reads the store once, through the page cache.",
-            "Leave io out, or use method mixed.",
-        )
-    if kernel is not None and not named_devices(device):
-        raise UsageError(
-            f"kernel {kernel!r} is for CUDA devices and the device is {device}.",
-            "Use device cuda, or leave the kernel out.",
-        )
-
-
-def check_segmented(method: str, device: str, **given: Any) -> None:
-    """Refuse what segmented methods do not go with: other devices, and parameters that are not None."""
-    if method not in SEGMENTED_METHODS:
-        return
-    if "," in device:
-        raise UsageError(
-            f"method {method} does not run on several devices.", "Name one, or use another method."
-        )
-    for name, value in given.items():
-        if value is not None:
-            raise UsageError(
-                f"method {method} takes no {name}.", f"Leave {name} out, or use method power or mixed."
-            )
-
-
-def check_reproducible(device: str, client: Any) -> None:
-    """Refuse devices that differ between machines."""
-    if client is not None:
-        from oocpr.engine.executors.dask import names_workers_devices
-
-        if names_workers_devices(device):
-            raise UsageError(
-                "a run on CUDA devices of workers is planned by how many there are, so it is not "
-                "reproducible.",
-                "Leave reproducible out, or use device cpu.",
-            )
-    if device in ("auto", "cuda:all"):
-        raise UsageError(
-            f"device {device} means another on another machine, so the run is not reproducible.",
-            "Name the devices, such as cpu, cuda or cuda:0,cuda:1.",
-        )
 
 
 def warmup(progress: Progress = silent) -> tuple[str, float]:

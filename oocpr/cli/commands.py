@@ -21,11 +21,13 @@ from oocpr.cli.output import (
     emit,
     emit_json,
     imported,
-    naming_stdout,
     notice_writer,
     pairs,
     ranking,
+    seed_rankings,
+    seed_summary,
     summary,
+    write_answer,
     write_notices,
 )
 from oocpr.errors import OocprError, UsageError
@@ -252,6 +254,7 @@ def plan(session: Session, /, graph: str, json_path: str | None, **parameters: A
     oocpr rank web.zarr --damping 0.99 --reads float32 --tol 1e-8 --memory 2GiB
     oocpr rank web.zarr -o - --sort rank | head
     oocpr rank web2.zarr --start ranks.parquet -o ranks2.parquet
+    oocpr rank web.zarr --seeds seeds.tsv --top 100 -o personal.parquet
     oocpr rank web.zarr --device cuda:all --device-memory 40GiB
     oocpr rank web.zarr -o ranks.parquet --checkpoint kept --resume --time-limit 4h
     """,
@@ -273,8 +276,56 @@ def rank(
     """
     from oocpr.engine.checkpoint import kept_run
 
+    if parameters["seeds"] is not None:
+        parameters |= {"checkpoint": checkpoint, "resume": resume, "time_limit": time_limit}
+        return _rank_seeds(session, **parameters)
     with kept_run(checkpoint, resume=resume, time_limit=time_limit) as kept:
         return _rank(session, kept, **parameters)
+
+
+def _rank_seeds(
+    session: Session,
+    *,
+    graph: str,
+    top_k: int,
+    output: str | None,
+    sort: str,
+    json_path: str | None,
+    tmp: str | None,
+    **parameters: Any,
+) -> int:
+    """Rank once for each seed; the first of each are written, or printed if no file is named."""
+    from oocpr import api
+    from oocpr.api.arguments import ImportOptions
+
+    if sort != "node" or (output is not None and output.endswith(".zarr")):
+        raise UsageError(
+            "ranks of many seeds are written by seed and rank, as Parquet or CSV.",
+            "Name an R.parquet or R.csv with -o, and leave --sort out.",
+        )
+    _check_streams(output, json_path)
+    imported = {name: parameters.pop(name) for name in ImportOptions.__annotations__}
+    with session.progress() as progress:
+        opened = api.as_graph(graph, memory=parameters["memory"], tmp=tmp, progress=progress, **imported)
+        ranks = api.pagerank(opened, top=top_k, progress=progress, **parameters)
+    write_notices(opened.notices)
+    failures = [] if output is None else write_answer(ranks, output)
+    if json_path is not None:
+        emit_json(ranks.report(), json_path)
+    if output is None and json_path != "-":
+        emit(seed_rankings(ranks, top_k))
+    sys.stderr.write(seed_summary(ranks))
+    for failure in failures:
+        fail(failure.cause, failure.remedy, failure.exit_code)
+    if failures:
+        return failures[0].exit_code
+    left = len(ranks) - int(ranks.converged.sum())
+    return _exit_code(ranks.run, f"{left:,} of {len(ranks):,} seeds have " * (left > 0))
+
+
+def _check_streams(output: str | None, json_path: str | None) -> None:
+    if output == "-" and json_path == "-":
+        raise UsageError("-o - and --json - both want standard output.", "Name a file for one of them.")
 
 
 def _rank(
@@ -310,8 +361,7 @@ def _rank(
             f"{'has the order of the store' if output else 'is written'}.",
             "Name an R.parquet or R.csv with -o, or leave --sort out.",
         )
-    if output == "-" and json_path == "-":
-        raise UsageError("-o - and --json - both want standard output.", "Name a file for one of them.")
+    _check_streams(output, json_path)
     removed = [] if output is None or output == "-" or is_url(output) else clear_abandoned(Path(output))
     with session.progress() as progress:
         opened = api.as_graph(
@@ -347,7 +397,7 @@ def _rank(
         write_notices([f"{idle}; {_idle(run, opened)}."])
     # What is computed is not lost with the place where it was to go.
     if output is not None:
-        failures += _write(ranks, output, sort)
+        failures += write_answer(ranks, output, sort=sort)
     if json_path is not None:
         try:
             _emit_report(ranks, top_k, json_path)
@@ -539,32 +589,11 @@ def _check_memory(
     check_writing_memory(nodes, given_memory(memory), sort=order, suffix=suffix, texts=int(texts), more=more)
 
 
-def _write(ranks: Ranks, output: str, sort: str) -> list[OocprError]:
-    """Write all ranks, elsewhere if they cannot be written where they should; returns why not."""
-    from oocpr.result.rank_files import write_elsewhere, write_ranks
-
-    path = "ranks.csv" if output == "-" else output
-    try:
-        if output == "-":
-            with naming_stdout():
-                ranks.to_csv(sys.stdout.buffer, sort=sort)
-                sys.stdout.buffer.flush()
-        else:
-            write_ranks(ranks, path, sort)
-    except OocprError as error:
-        found = write_elsewhere(ranks, path, sort)
-        where = (
-            "No other folder takes them either." if found is None else f"All ranks are in {found} instead."
-        )
-        return [type(error)(error.cause, f"{where} {error.remedy}")]
-    return []
-
-
-def _exit_code(run: Report) -> int:
+def _exit_code(run: Report, who: str = "") -> int:
     if run.converged:
         return 0
     return fail(
-        f"not converged after {run.passes} pass{'es' * (run.passes != 1)}: "
+        f"{who}not converged after {run.passes} pass{'es' * (run.passes != 1)}: "
         f"certified {format_error_bound(run.error_bound)}, tol is {run.tol:.3g}.",
         "The ranks and their bound are given nevertheless; allow more with --max-passes.",
         NOT_CONVERGED,

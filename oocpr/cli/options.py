@@ -46,7 +46,9 @@ class Command(click.Command):
 
         known = ctx.params
         outputs = [known[name] for name in ("output", "json_path", "trace") if known.get(name) is not None]
-        inputs = [known.get(name) for name in ("ranks", "labels", "personalization", "start", "nodes")]
+        inputs = [
+            known.get(name) for name in ("ranks", "labels", "personalization", "seeds", "start", "nodes")
+        ]
         source = known.get("source", ())
         # Edges may be appended to a graph in its place.
         graph = [] if source else [known.get("graph")]
@@ -367,6 +369,12 @@ RANK = [
         implied="all nodes alike",
     ),
     option(
+        "--seeds FILE",
+        "Rank the nodes once for each of many seeds, in memory: each line has a seed, a tab and a node, and "
+        "may have a tab and a weight. -o gets the first K of each, as R.parquet or R.csv with the columns "
+        "seed, rank, node and value.",
+    ),
+    option(
         "--start R",
         "Ranks to begin from, such as those of an earlier version of the graph: R.parquet, R.csv or "
         "R.zarr. The answer is as exact with any; near ones save passes.",
@@ -409,7 +417,13 @@ RANK = [
         "Measure for a second first, as `oocpr plan` does, and say what time was predicted beside what it "
         "took.",
     ),
-    option("--top K", "Print the first K.", name="top_k", type=click.IntRange(0), default=10),
+    option(
+        "--top K",
+        "Print the first K, of each seed if there are --seeds.",
+        name="top_k",
+        type=click.IntRange(0),
+        default=10,
+    ),
     output_option(
         "-o --output R",
         "Write all ranks: R.parquet, R.csv, R.zarr, a URL such as s3://bucket/R.parquet, or - for CSV on "

@@ -17,7 +17,7 @@ from oocpr.system import is_disk_full
 from oocpr.units import format_bytes, format_count, format_error_bound, format_seconds
 
 if TYPE_CHECKING:
-    from oocpr.api import Graph
+    from oocpr.api import Graph, PersonalRanks, Ranks
     from oocpr.progress import Reporter
     from oocpr.result.ranks import Report
     from oocpr.store.degrees import DegreeClass
@@ -130,6 +130,37 @@ def printable(name: int | str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
+def seed_rankings(ranks: PersonalRanks, k: int) -> Iterator[str]:
+    """Yield, for each seed, a line with what it is called, and the list of its nodes of largest rank."""
+    for seed, top, bound in zip(ranks.seeds, ranks.top(k), ranks.error_bound.tolist(), strict=True):
+        yield f"{printable(seed)}\n{ranking(top, bound)}"
+
+
+def write_answer(ranks: Ranks | PersonalRanks, output: str, **how: str) -> list[OocprError]:
+    """Write all ranks, elsewhere if they cannot be written where they should; returns why not.
+
+    `how` is what their `to_csv` and `to_parquet` take beside the path.
+    """
+    from oocpr.result.rank_files import write_elsewhere, write_ranks
+
+    path = "ranks.csv" if output == "-" else output
+    to_csv: Callable[..., None] = ranks.to_csv
+    try:
+        if output == "-":
+            with naming_stdout():
+                to_csv(sys.stdout.buffer, **how)
+                sys.stdout.buffer.flush()
+        else:
+            write_ranks(ranks, path, **how)
+    except OocprError as error:
+        found = write_elsewhere(ranks, path, **how)
+        where = (
+            "No other folder takes them either." if found is None else f"All ranks are in {found} instead."
+        )
+        return [type(error)(error.cause, f"{where} {error.remedy}")]
+    return []
+
+
 def _drawn(rows: Sequence[tuple[str, str, str]]) -> str:
     from rich.console import Console
     from rich.table import Table
@@ -145,11 +176,27 @@ def _drawn(rows: Sequence[tuple[str, str, str]]) -> str:
     return capture.get()
 
 
+def _compiling(run: Report) -> str:
+    if run.compile_seconds < _MIN_COMPILE_SECONDS:
+        return ""
+    return f" (plus {format_seconds(run.compile_seconds)} compiling, once per machine)"
+
+
+def seed_summary(ranks: PersonalRanks) -> str:
+    """Return the line that ends a run of many seeds."""
+    run = ranks.run
+    seconds = run.seconds - run.compile_seconds
+    return (
+        f"{len(ranks):,} seeds, certified {format_error_bound(run.error_bound)} for each; "
+        f"up to {run.passes} passes over {format_count(run.edges)} edges in {format_seconds(seconds)}"
+        f"{_compiling(run)}: {format_seconds(seconds / len(ranks))} per seed, "
+        f"peak memory {format_bytes(run.peak_memory)}\n"
+    )
+
+
 def summary(run: Report) -> str:
     """Return the lines that end a run: its certificate, its size and time, and what bounded it."""
-    compiling = ""
-    if run.compile_seconds >= _MIN_COMPILE_SECONDS:
-        compiling = f" (plus {format_seconds(run.compile_seconds)} compiling, once per machine)"
+    compiling = _compiling(run)
     preparing = ""
     if run.preparing_seconds is not None:
         preparing = f"preparing the products: {format_seconds(run.preparing_seconds)} of the device\n"

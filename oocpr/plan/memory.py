@@ -137,6 +137,50 @@ def typical_scc_bytes(need: Need, stats: GraphStats) -> int:
     return need.base + need.vectors + need.reads + need.ring + found + ALLOCATOR_SLACK
 
 
+BLOCK_WIDTHS = (8, 16)
+"""Vectors that are solved side by side: as many float32 numbers as fill half a cache line, or one.
+
+With 32 each took a twentieth less time than with 16, and as much memory.
+"""
+
+TAKEN = 8
+"""Vectors that are copied out of a block at a time: as many float64 numbers as a cache line has."""
+
+
+def block_need(stats: GraphStats, *, base: int, threads: int, width: int, answers: int) -> int:
+    """Bytes of a process that ranks a graph in memory for many teleport vectors.
+
+    Beside the process (`base`) and what is kept of each vector (`answers`, bytes of all): at first what
+    `scc_need` says of reading the graph and finding the order of its rows; then the graph (8 per edge, 80 per
+    row), an order of rows for blocks, with what finding it takes (64), weights (8), and for each thread a
+    block: per row and vector ranks and residual (8 each) and contributions (4 each of three kinds), per row
+    TAKEN vectors on their way out (8 each), one that is searched for its largest (8), and a flag (1).
+    """
+    reading = stats.edges * 16 + stats.nodes * 176 + stats.max_tile_bytes
+    graph = stats.edges * 8 + stats.nodes * 152
+    blocks = threads * stats.nodes * (28 * width + 8 * TAKEN + 9)
+    return base + answers + SLICE_PADDING + max(reading, graph + blocks) + SHARED
+
+
+def block_shape(
+    stats: GraphStats, *, base: int, memory: int, threads: int, seeds: int, answers: int
+) -> tuple[int, int]:
+    """Threads and vectors in the block of each, as many as fit in memory; the least if nothing fits.
+
+    More threads go before wider blocks. Blocks are wide if each thread has two of them at least: some take
+    several times as long as others, by what their vectors reach.
+    """
+    narrow, wide = BLOCK_WIDTHS
+
+    def fits(count: int, width: int) -> bool:
+        return block_need(stats, base=base, threads=count, width=width, answers=answers) <= memory
+
+    for count in range(min(threads, -(-seeds // narrow)), 0, -1):
+        if fits(count, narrow):
+            return count, wide if 2 * count * wide <= seeds and fits(count, wide) else narrow
+    return 1, narrow
+
+
 def segmented_need(stats: GraphStats, request: PlanRequest, *, ring_slots: int) -> Need:
     """Bytes of a run of a segmented method.
 

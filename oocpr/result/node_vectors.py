@@ -20,6 +20,7 @@ from oocpr.sources.dialect import BLANKS, is_comment
 from oocpr.sources.lines import LONGEST_LINE
 
 if TYPE_CHECKING:
+    from oocpr.engine.scc.personal import SeedVectors
     from oocpr.result.names import Block, Name, Names
 
     Entries = Iterator[tuple[Block, NDArray[np.float64]]]
@@ -156,6 +157,98 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
     return weights / total
 
 
+def is_many(wanted: Any) -> bool:
+    """Tell whether teleport weights are those of several vectors; see `seed_vectors`."""
+    if isinstance(wanted, list | tuple):
+        return any(isinstance(one, Mapping | Set) or hasattr(one, "columns") for one in wanted)
+    return hasattr(wanted, "tocsr") or (getattr(wanted, "ndim", 1) == 2 and not hasattr(wanted, "columns"))
+
+
+def seed_vectors(
+    wanted: Any, names: Names, nodes: int, memory: int | None = None
+) -> tuple[list[Name], SeedVectors]:
+    """Teleport vectors as the caller wants them, and what each of them is called.
+
+    `wanted`: a list of weights by node as `node_weights` takes them; a matrix of SciPy or an array, shape
+    (seeds, nodes), in store order; or a file of lines ``seed<TAB>node`` or ``seed<TAB>node<TAB>weight``, in
+    which the lines of a seed may stand anywhere. Seeds are called by their number or as in the file. Errors
+    are those of `teleport_vector`.
+    """
+    from oocpr.engine.scc.personal import SeedVectors
+
+    origin = "personalization"
+    called: list[Name]
+    if isinstance(wanted, list | tuple | str | os.PathLike):
+        numbers: list[int] = []
+        known: dict[str, int] = {}
+        if isinstance(wanted, list | tuple):
+            pieces = _pieces_of_many(wanted, origin, numbers)
+        else:
+            origin = os.fspath(wanted)
+            pieces = _read_weights(Path(wanted), textual=names.textual, seeds=(known, numbers))
+        found = [*rows_named(names, nodes, pieces, origin, memory), (np.empty(0, np.int64), np.empty(0))]
+        rows, weights = np.concatenate([of[0] for of in found]), np.concatenate([of[1] for of in found])
+        seeds = np.array(numbers, np.int64)
+        called = list(range(len(wanted))) if isinstance(wanted, list | tuple) else list(known)
+    else:
+        seeds, rows, weights, shape = _entries_of_matrix(wanted)
+        if shape[1] != nodes:
+            raise UsageError(
+                f"{origin} has the shape {shape}.",
+                f"Give each seed a weight for each of the {nodes:,} nodes.",
+            )
+        called = list(range(shape[0]))
+    if not called:
+        raise UsageError(f"{origin} has no seed.", "Give one seed at least.")
+    keys, places = np.unique(seeds * nodes + rows, return_inverse=True)
+    summed = np.bincount(places, weights, len(keys)).astype(np.float64)
+    keys, summed = keys[summed > 0], summed[summed > 0]
+    ptr = np.searchsorted(keys, np.arange(len(called) + 1) * nodes)
+    sizes = np.diff(ptr)
+    if not sizes.all():
+        raise UsageError(
+            f"{origin}: seed {called[int(sizes.argmin())]!r} has no number above 0.",
+            "Give one node of each seed a number above 0.",
+        )
+    # Divided by the largest first: the sum of large numbers may be beyond float64.
+    summed = summed / np.repeat(np.maximum.reduceat(summed, ptr[:-1]), sizes)
+    summed = summed / np.repeat(np.add.reduceat(summed, ptr[:-1]), sizes)
+    return called, SeedVectors(ptr, keys % nodes, summed)
+
+
+def _pieces_of_many(wanted: Sequence[Any], origin: str, numbers: list[int]) -> Pieces:
+    """Yield nodes and weights of each seed; `numbers` receives the seed of each."""
+    for number, one in enumerate(wanted):
+        named, weights = node_weights(one, f"{origin}[{number}]")
+        if named is None:
+            raise UsageError(
+                f"{origin}[{number}] has no names of nodes.",
+                "Give weights by node, {node: weight}, or an array of all seeds, shape (seeds, nodes).",
+            )
+        numbers += [number] * len(named)
+        yield named, weights
+
+
+def _entries_of_matrix(
+    matrix: Any,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], tuple[int, int]]:
+    """Seed, row and weight of each entry of a matrix of SciPy or an array, and its shape."""
+    if hasattr(matrix, "tocoo"):
+        entries = matrix.tocoo()
+        seeds, rows, weights = entries.row, entries.col, entries.data
+    else:
+        matrix = np.asarray(matrix)
+        seeds, rows = np.nonzero(matrix)
+        weights = matrix[seeds, rows]
+    if np.asarray(weights).dtype.kind not in "biuf" or not (np.isfinite(weights) & (weights >= 0)).all():
+        raise UsageError(
+            "personalization has entries that are no finite numbers of at least 0.",
+            "Give others in their place.",
+        )
+    one, other = (np.asarray(places, np.int64) for places in (seeds, rows))
+    return one, other, np.asarray(weights, np.float64), matrix.shape
+
+
 def named_vector(numbers: Mapping[Any, float], names: Names, nodes: int) -> NDArray[np.float64]:
     """Give the numbers of nodes in store order, 0 for nodes without one; names of no node are left out.
 
@@ -190,25 +283,37 @@ def _stranger(name: Name, origin: str) -> InputError:
     )
 
 
-def _read_weights(path: Path, *, textual: bool) -> Pieces:
-    """Yield the nodes of a file and their weights, some at a time."""
+def _read_weights(
+    path: Path, *, textual: bool, seeds: tuple[dict[str, int], list[int]] | None = None
+) -> Pieces:
+    """Yield the nodes of a file and their weights, some at a time.
+
+    `seeds`: if lines begin with a seed, receives the number of each seed and the seed of each line.
+    """
     names: list[Name] = []
     weights: list[float] = []
     size = 0
     for number, line in _lines(path):
         if not line.strip() or (is_comment(line) if textual else line.startswith(("#", "%"))):
             continue
-        text, _, weight = line.partition("\t")
+        whole = line
         try:
+            if seeds is not None:
+                seed, line = line.split("\t" if textual else None, 1)
+                seeds[1].append(seeds[0].setdefault(seed.strip(BLANKS), len(seeds[0])))
+            text, _, weight = line.partition("\t")
             # Labels may hold spaces; ids cannot, so there any white space separates.
             if not textual:
                 text, weight = [*line.split(maxsplit=1), ""][:2]
             names.append(text.strip(BLANKS) if textual else int(text))
             weights.append(float(weight) if weight.strip() else 1.0)
         except ValueError as error:
+            what, form = (
+                ("node and weight", "") if seeds is None else ("seed, node and weight", "a seed, a tab, ")
+            )
             raise InputError(
-                f"{path}, line {number}: {line.strip()!r} is no node and weight.",
-                "Write a node, or a node, a tab and a number, on each line.",
+                f"{path}, line {number}: {whole.strip()!r} is no {what}.",
+                f"Write {form}a node, or {form}a node, a tab and a number, on each line.",
             ) from error
         if not 0 <= weights[-1] < math.inf:
             raise InputError(

@@ -8,9 +8,9 @@ import math
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from oocpr.result.names import Block, Name, Names
+    from oocpr.result.personal_ranks import PersonalRanks
 
 _RUN_KEY = b"oocpr"
 """Metadata key of a Parquet file under which the report of the run stands, as JSON."""
@@ -53,13 +54,20 @@ _MAX_STEM = 200
 
 def write_parquet(ranks: Ranks, path: Path, sort: str) -> None:
     """Write columns ``node`` and ``rank`` in row groups of 4 MiB or less; see `Ranks.to_parquet`."""
+    schema = _schema(ranks)
+    write_parquet_tables(path, schema, _tables(ranks, schema, sort, _folder_of(path)), ranks.run)
+
+
+def write_parquet_tables(
+    path: Path, schema: pa.Schema, tables: Iterator[pa.Table], run: Report | None
+) -> None:
+    """Write a Parquet file with a row group of each table, and a note about the run that made them."""
     import pyarrow.parquet as pq
 
-    schema = _schema(ranks)
-    if ranks.run is not None:
-        schema = schema.with_metadata({_RUN_KEY: json.dumps(ranks.run.to_dict())})
+    if run is not None:
+        schema = schema.with_metadata({_RUN_KEY: json.dumps(run.to_dict())})
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-        for table in _tables(ranks, schema, sort, _folder_of(path)):
+        for table in tables:
             writer.write_table(table, row_group_size=table.num_rows)
 
 
@@ -75,11 +83,9 @@ def record_batches(ranks: Ranks) -> pa.RecordBatchReader:
 
 def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: str) -> None:
     """Write the lines ``node,rank``; see `Ranks.to_csv`."""
-    if isinstance(target, Path):
-        with replacing(target) as temporary, temporary.open("wb") as stream:
-            _write_csv(ranks, stream, sort, _folder_of(target))
-    else:
-        _write_csv(ranks, target, sort, Path(tempfile.gettempdir()))
+    schema = _schema(ranks)
+    folder = _folder_of(target) if isinstance(target, Path) else Path(tempfile.gettempdir())
+    write_csv_tables(target, schema, _tables(ranks, schema, sort, folder))
 
 
 def write_zarr(ranks: Ranks, path: Path) -> None:
@@ -120,15 +126,19 @@ def check_sort(sort: str) -> str:
     return sort
 
 
-def _write_csv(ranks: Ranks, stream: BinaryIO, sort: str, folder: Path) -> None:
+def write_csv_tables(target: Path | BinaryIO, schema: pa.Schema, tables: Iterator[pa.Table]) -> None:
+    """Write tables as lines of a CSV file or an open binary stream."""
     from pyarrow import csv
 
+    if isinstance(target, Path):
+        with replacing(target) as temporary, temporary.open("wb") as stream:
+            write_csv_tables(stream, schema, tables)
+        return
     # Written here because pyarrow would put all words in quotes.
-    stream.write(b"node,rank\n")
-    schema = _schema(ranks)
+    target.write(f"{','.join(schema.names)}\n".encode())
     options = csv.WriteOptions(include_header=False)
-    with csv.CSVWriter(stream, schema, write_options=options) as writer:
-        for table in _tables(ranks, schema, sort, folder):
+    with csv.CSVWriter(target, schema, write_options=options) as writer:
+        for table in tables:
             writer.write_table(table)
 
 
@@ -204,16 +214,16 @@ def check_room(path: str, nodes: int, names: Names) -> None:
     require_room(file, min_file_bytes(file.suffix, nodes, sum(written) / max(1, len(written))))
 
 
-def write_ranks(ranks: Ranks, path: str, sort: str) -> None:
-    """Write ranks in the format that the suffix names."""
+def write_ranks(ranks: Ranks | PersonalRanks, path: str, **how: str) -> None:
+    """Write ranks in the format that the suffix names; `how` is what its method takes beside the path."""
     if path.endswith(".zarr"):
-        ranks.to_zarr(path)
+        cast("Ranks", ranks).to_zarr(path)
     else:
-        write = ranks.to_csv if path.endswith(".csv") else ranks.to_parquet
-        write(path, sort=sort)
+        write: Callable[..., None] = ranks.to_csv if path.endswith(".csv") else ranks.to_parquet
+        write(path, **how)
 
 
-def write_elsewhere(ranks: Ranks, path: str, sort: str) -> Path | None:
+def write_elsewhere(ranks: Ranks | PersonalRanks, path: str, **how: str) -> Path | None:
     """Write ranks that could not be written to `path` where they can be, so that they are not lost.
 
     Tries the folder of temporary files, the current and the user's own; returns where they are, or None.
@@ -224,7 +234,7 @@ def write_elsewhere(ranks: Ranks, path: str, sort: str) -> Path | None:
         # A folder that is not there or not known is as good as one that is full.
         with contextlib.suppress(OocprError, OSError, RuntimeError):
             found = Path(folder(), name).absolute()
-            write_ranks(ranks, str(found), sort)
+            write_ranks(ranks, str(found), **how)
             return found
     return None
 

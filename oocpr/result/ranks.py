@@ -32,6 +32,9 @@ _CHUNK = 1 << 20
 _LISTED = 1 << 10
 """Most nodes that are listed at a time."""
 
+_PIECE = 1 << 10
+"""Numbers of which the largest is found first."""
+
 _MAX_TAKEN = 1 << 12
 """Names up to which each is read from where it is; more are sorted."""
 
@@ -310,7 +313,7 @@ class Ranks:
 
     def each_of_top(self, k: int) -> Iterator[tuple[Name, float]]:
         """Yield what `top` lists one after the other, in bounded memory."""
-        _check_count(k)
+        check_count(k)
         return self._each_of_top(k)
 
     def _each_of_top(self, k: int) -> Iterator[tuple[Name, float]]:
@@ -389,7 +392,7 @@ class Ranks:
         """
         from oocpr.result.rank_files import check_sort, write_parquet
 
-        with local_file(_path(path)) as file:
+        with local_file(checked_path(path)) as file:
             write_parquet(self, file, check_sort(sort))
 
     def to_csv(self, target: str | Path | BinaryIO, *, sort: str = "node") -> None:
@@ -403,14 +406,14 @@ class Ranks:
         if hasattr(target, "write"):
             write_csv(self, cast("BinaryIO", target), check_sort(sort))
             return
-        with local_file(_path(target)) as file:
+        with local_file(checked_path(target)) as file:
             write_csv(self, file, check_sort(sort))
 
     def to_zarr(self, path: str | Path) -> None:
         """Write a Zarr group with the ranks in store order and the names of the nodes; see `to_parquet`."""
         from oocpr.result.rank_files import write_zarr
 
-        if is_url(_path(path)):
+        if is_url(checked_path(path)):
             raise UsageError(f"{path} is no folder of this machine.", "Write .parquet or .csv to a URL.")
         write_zarr(self, Path(path))
 
@@ -424,7 +427,8 @@ class Ranks:
         return facts | {"top": [{"node": node, "rank": rank} for node, rank in self.top(top)]}
 
 
-def _check_count(k: Any) -> None:
+def check_count(k: Any) -> None:
+    """Pass numbers of nodes that may be listed; raise UsageError for the rest."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 0:
         raise UsageError(f"k is {k!r}, no count.", "Give a whole number of at least 0.")
 
@@ -438,7 +442,8 @@ def _check_installed(library: str) -> ModuleType:
         ) from error
 
 
-def _path(path: Any) -> str | os.PathLike[str]:
+def checked_path(path: Any) -> str | os.PathLike[str]:
+    """Pass the name of a file; raise UsageError for the rest."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise UsageError(f"path is {path!r}, no path.", "Give the name of a file, as text or pathlib.Path.")
     return cast("str | os.PathLike[str]", path)
@@ -472,6 +477,14 @@ def _largest_of_one(chunk: NDArray[np.float64], k: int) -> NDArray[np.intp]:
         return np.arange(len(chunk))
     if k == 0:
         return np.empty(0, np.intp)
+    pieces = len(chunk) // _PIECE
+    if pieces >= 4 * k:
+        # There are k numbers that are no less than this one, so none below it is among the largest.
+        least = np.partition(chunk[: pieces * _PIECE].reshape(pieces, _PIECE).max(1), pieces - k)[pieces - k]
+        above = np.flatnonzero(chunk > least)
+        if len(above) >= k:
+            return above[_largest_of_one(chunk[above], k)]
+        return np.concatenate([above, np.flatnonzero(chunk == least)[: k - len(above)]])
     edge = np.partition(chunk, len(chunk) - k)[len(chunk) - k]
     above = np.flatnonzero(chunk > edge)
     # argpartition takes any of those equal to the k-th; the first in the vector's order are wanted.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import oocpr
 from oocpr.api import as_graph
+from oocpr.api.arguments import ImportOptions, RankOptions
 from oocpr.errors import InputError, UsageError
 from oocpr.result.node_vectors import node_weights
 
@@ -198,3 +200,11 @@ def test_true_shows_progress_on_standard_error(
     answer = capfd.readouterr()
     assert answer.out == ""
     assert "writing 100 %" in answer.err
+
+
+def test_type_checkers_know_the_parameters_of_pagerank() -> None:
+    # Overloads tell what is returned by two of them, and take the others from a TypedDict.
+    known = inspect.signature(inspect.unwrap(oocpr.pagerank)).parameters
+    named = {name for name, one in known.items() if one.kind is one.KEYWORD_ONLY}
+    of_import = ImportOptions.__required_keys__ | ImportOptions.__optional_keys__
+    assert RankOptions.__optional_keys__ - of_import == named - {"personalization", "seeds"}

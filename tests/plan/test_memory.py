@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from oocpr.engine.planning import stats_of
 from oocpr.engine.tiles.source import tiles_of
 from oocpr.plan.memory import (
+    BLOCK_WIDTHS,
     SHARED,
     SLICE_PADDING,
     WRITING,
+    block_need,
+    block_shape,
     decoded_bytes,
     run_need,
     scc_need,
@@ -178,3 +181,36 @@ def test_of_tiles_that_are_encoded_as_they_are_read_the_most_is_counted(weighted
             assert max(found) > told
             assert (limits_of(store, None) >= found).all()
             assert stats_of(store).max_tile_bytes == tiles_of(store).max_bytes
+
+
+def test_blocks_of_vectors_by_pencil():
+    need = block_need(GRAPH, base=5, threads=3, width=16, answers=7)
+    graph = 6400 * 8 + 1000 * 152
+    blocks = 3 * 1000 * (16 * (8 + 8 + 4 + 4 + 4) + 8 * 8 + 8 + 1)
+    assert need == 5 + 7 + SLICE_PADDING + graph + blocks + SHARED
+    # A graph of many edges takes most while it is read.
+    many = replace(GRAPH, edges=10**6)
+    assert block_need(many, base=5, threads=1, width=8, answers=7) == (
+        5 + 7 + SLICE_PADDING + 10**6 * 16 + 1000 * 176 + 100 + SHARED
+    )
+
+
+@pytest.mark.parametrize(
+    ("seeds", "threads", "shape"),
+    [(1, 4, (1, 8)), (8, 4, (1, 8)), (9, 4, (2, 8)), (63, 2, (2, 8)), (64, 2, (2, 16)), (1000, 2, (2, 16))],
+)
+def test_blocks_are_as_wide_as_keeps_threads_busy(seeds, threads, shape):
+    assert block_shape(GRAPH, base=0, memory=2**40, threads=threads, seeds=seeds, answers=0) == shape
+
+
+@given(st.integers(1, 64), st.integers(1, 5000), st.integers(0, 10**9))
+def test_blocks_fit_in_memory_if_any_do(threads, seeds, memory):
+    def needed(count: int, width: int) -> int:
+        return block_need(GRAPH, base=0, threads=count, width=width, answers=0)
+
+    count, width = block_shape(GRAPH, base=0, memory=memory, threads=threads, seeds=seeds, answers=0)
+    assert width in BLOCK_WIDTHS
+    assert 1 <= count <= threads
+    assert needed(count, width) <= memory or (count, width) == (1, BLOCK_WIDTHS[0])
+    more, _ = block_shape(GRAPH, base=0, memory=memory + 10**6, threads=threads, seeds=seeds, answers=0)
+    assert more >= count

@@ -29,3 +29,15 @@ def test_any_cut_of_a_vector_with_many_ties_gives_what_a_stable_sort_gives(
 def test_a_long_vector_of_one_value_gives_the_first_rows(k: int) -> None:
     rows, _ = largest([np.full(5000, 0.5), np.full(5000, 0.5)], k)
     assert rows.tolist() == list(range(k))
+
+
+@given(st.data())
+def test_the_largest_of_a_long_vector_are_those_of_a_sorted_one(data):
+    size, k = data.draw(st.integers(1, 30_000)), data.draw(st.integers(0, 9))
+    few = data.draw(st.lists(st.tuples(st.integers(0, size - 1), st.integers(0, 4)), max_size=40))
+    values = np.zeros(size) if data.draw(st.booleans()) else np.arange(size) % 7.0
+    for place, value in few:
+        values[place] = value
+    rows, found = largest(iter([values]), k)
+    assert rows.tolist() == np.argsort(-values, kind="stable")[:k].tolist()
+    assert (found == values[rows]).all()

@@ -9,6 +9,7 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from oocpr.engine.cpu.gather import SLICE_ROWS, sum_long_row, sum_slice
 from oocpr.engine.cpu.numbers import ROW_BLOCK, add_up, norm
 from oocpr.engine.cpu.threads import Team, barrier, default_threads, parallel_region
 from oocpr.engine.method import PassRecord, Solution, as_distribution
+from oocpr.engine.scc.block import RowOrder, order_rows
 from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, SHARED, schedule_rows
 from oocpr.engine.scc.solve import DEPTH, REL_TOL, TERMS, Contributions, balanced_range, solve, solve_once
 from oocpr.engine.settings import ROUNDING
@@ -50,7 +52,15 @@ class SccGraph:
     @property
     def nbytes(self) -> int:
         """Bytes it takes."""
-        return self.degree.nbytes + sum(array.nbytes for array in self.schedule)
+        arrays: list[NDArray[Any]] = [self.degree, *self.schedule]
+        if "order" in self.__dict__:
+            arrays += self.order
+        return sum(array.nbytes for array in arrays)
+
+    @cached_property
+    def order(self) -> RowOrder:
+        """Order of the rows for blocks of vectors, found when it is first asked for."""
+        return order_rows(self.schedule)
 
 
 def load_scc_graph(store: RankedStore, threads: int | None = None) -> SccGraph:
@@ -273,7 +283,7 @@ def rank_components(
     None for uniform, and for what the teleport vector makes rows contribute to each other.
     """
     nodes, schedule, damping = len(graph.degree), graph.schedule, settings.damping
-    team, tolerance = Team(threads or default_threads()), _tolerance(settings)
+    team, tolerance = Team(threads or default_threads()), residual_tolerance(settings)
     vectors = RankVectors(
         np.zeros(nodes),
         np.full(nodes, 1 / nodes) if teleport is None else teleport.copy(),
@@ -284,7 +294,7 @@ def rank_components(
         np.zeros((-(-nodes // ROW_BLOCK), 4)),
     )
     contributions = _contributions(graph, damping)
-    max_sweeps = math.ceil(math.log(REL_TOL / 10) / math.log(damping))
+    max_sweeps = max_sweeps_of(damping)
     if start is None:
         team.run(solve_once, 0, schedule, vectors.r, max_sweeps, 0.0, contributions)
     else:
@@ -324,21 +334,32 @@ def rank_components(
     )
 
 
-def _tolerance(settings: Settings) -> float:
+def residual_tolerance(settings: Settings) -> float:
     """Largest residual with which a run may stop."""
     if settings.stop == "residual":
         return math.nextafter(settings.tol, 0)
     return (settings.tol * (1 - settings.damping) - ROUNDING) / settings.damping
 
 
+def max_sweeps_of(damping: float) -> int:
+    """Sweeps after which a component is left in any case."""
+    return math.ceil(math.log(REL_TOL / 10) / math.log(damping))
+
+
+def row_weights(graph: SccGraph, damping: float) -> NDArray[np.float32]:
+    """Weights w of `oocpr.engine.scc.solve`: float32, shape (rows + 1,), of which the last is 1."""
+    weights = np.ones(len(graph.degree) + 1, np.float32)
+    np.divide(
+        np.float32(damping), np.maximum(graph.degree, np.uint32(1)), out=weights[:-1], casting="same_kind"
+    )
+    loops = weights[graph.schedule.loops]
+    weights[graph.schedule.loops] = loops / (1 - loops)
+    return weights
+
+
 def _contributions(graph: SccGraph, damping: float) -> Contributions:
     schedule, nodes = graph.schedule, len(graph.degree)
-    weights = np.ones(nodes + 1, np.float32)
-    np.divide(
-        np.float32(damping), np.maximum(graph.degree, np.uint32(1)), out=weights[:nodes], casting="same_kind"
-    )
-    loops = weights[schedule.loops]
-    weights[schedule.loops] = loops / (1 - loops)
+    weights = row_weights(graph, damping)
     return Contributions(
         np.zeros(2 * (nodes + 1), np.float32),
         weights,
