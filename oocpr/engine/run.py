@@ -318,6 +318,7 @@ class RunProgress:
         self._progress("ranking", record.number, self._total, "passes", self._note)
 
     def take_tile(self, _: bool) -> None:
-        """Show that a pass has come a tile further; any thread may."""
-        done = len(self._history) + min(1.0, next(self._taken) / self._tiles)
-        self._progress("ranking", done, self._total, "passes", self._note)
+        """Show that a pass has come a tile further, before its last one; any thread may."""
+        part = next(self._taken) / self._tiles
+        if part < 1:
+            self._progress("ranking", len(self._history) + part, self._total, "passes", self._note)

@@ -243,7 +243,7 @@ def is_header(rows: Sequence[Sequence[str]]) -> bool | None:
     lone = [all(counts[node] == 1 for node in pair) for pair in pairs]
     if ends is not None:
         return True if lone[0] else None
-    usual = all(_COLUMN.fullmatch(field.casefold()) for field in first[:2])
+    usual = len({*first[:2]}) == 2 and all(_COLUMN.fullmatch(field.casefold()) for field in first[:2])
     alone = lone[0] and len(lone) > 1 and (usual or (len(lone) > _MIN_COMPARED and not any(lone[1:])))
     return None if are_words(first) and (alone or _is_unlike(rows)) else False
 

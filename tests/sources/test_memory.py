@@ -116,7 +116,7 @@ def test_what_is_no_graph_is_a_usage_error(tmp_path):
 def test_undirected_knows_a_loop_by_its_names(tmp_path_factory, pairs, max_edges):
     path = tmp_path_factory.mktemp("names") / "links.tsv"
     path.write_text("".join(f"{u}\t{v}\n" for u, v in pairs))
-    source = open_source(path, undirected=True)
+    source = open_source(path, undirected=True, header=False)
     found = edges_of(source, max_edges)
     assert set(found) == set(pairs) | {(v, u) for u, v in pairs}
     assert len(found) == len(pairs) + sum(u != v for u, v in pairs)
