@@ -1,10 +1,9 @@
-"""How fast passes over the rows converge in an order of the nodes, by a rehearsal of the first of them.
+"""How many passes over the rows a run takes in an order of the nodes, by a rehearsal of the first of them.
 
 A pass takes runs of rows of about a tile's edges, one after the other, and goes over each several times; what
-passes change is mixed, as a run mixes it, but only of two passes (see docs/method.md). The digits that a few
-passes gain tell how many passes a run takes: on graphs of calls, citations, packages, social links and a
-crawl, in their own order, by out-degree and in both depth-first orders, the product of passes and digits
-differed by half at most where passes differed by a factor of two or more.
+passes change is mixed, as a run mixes it, but only of two passes (see docs/method.md). A run to 1e-10 takes
+1.2 to 2.4 times the passes that a rehearsal takes to six digits, and of one graph in four orders nearly the
+same multiple: on twelve graphs it differed by a quarter at most, and once by two thirds.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -25,39 +24,42 @@ if TYPE_CHECKING:
     from oocpr.ingest.depth_first import Neighbours
 
 DAMPING = 0.85
-PASSES, SWEEPS, MIXED = 8, 4, 2
-"""Passes that are rehearsed, how often each goes over a run of rows, and earlier passes that are mixed."""
+DIGITS, MOST_PASSES, SWEEPS, MIXED = 6, 16, 4, 2
+"""Decimal digits that are gained, in so many passes at most; how often each goes over a run of rows; earlier
+passes that are mixed."""
 
 
-def digits_gained(
+def rehearsed_passes(
     senders: Neighbours, out_degree: NDArray[np.uint32], nodes: NDArray[np.uint32], tile_edges: int
 ) -> float:
-    """Decimal digits that `PASSES` passes gain.
+    """Passes that gain `DIGITS` decimal digits, and the part of the last one that is needed.
 
     Parameters
     ----------
     senders
         Where the edges of each node come from.
     out_degree
-        Edges that leave each node, duplicates included; uint32, shape (nodes,).
+        Edges that leave each node, duplicates merged; uint32, shape (nodes,).
     nodes
         Node of each row; uint32, shape (nodes,).
     """
     # What nodes pass on along each of their edges: before a pass, and now.
     before, now = np.zeros(nodes.size), np.zeros(nodes.size)
     changes, outcomes = (np.zeros((MIXED, nodes.size), np.float32) for _ in range(2))
-    change = total = 1.0
-    for number in range(PASSES):
+    before_last = digits = 0.0
+    for number in range(MOST_PASSES):
         _go_over(senders.starts, senders.nodes, out_degree, nodes, tile_edges, now)
         products = np.zeros((MIXED, MIXED + 1))
         change, total = _compare(before, now, out_degree, changes, products, number)
-        if change == 0:
-            return math.inf
+        digits = math.log10(total / change) if change else math.inf
+        if digits >= DIGITS:
+            return number + (DIGITS - before_last) / (digits - before_last)
+        before_last = digits
         known = min(number, MIXED)
         # Of changes that are next to the same, the least combination.
         theta, *_ = np.linalg.lstsq(products[:known, :known], products[:known, MIXED], rcond=1e-12)
         _mix(before, now, changes, outcomes, theta, out_degree, number)
-    return math.log10(total / change)
+    return MOST_PASSES * DIGITS / max(digits, 1 / DIGITS)
 
 
 @entry()

@@ -27,10 +27,14 @@ from oocpr.jit import entry
 
 
 class Neighbours(NamedTuple):
-    """Other ends of the edges of each node: of node v, ``nodes[starts[v]:starts[v + 1]]``, ascending."""
+    """Other ends of the edges of each node: of v ``nodes[starts[v]:starts[v + 1]]``, ascending, each once."""
 
     starts: NDArray[np.unsignedinteger[Any]]
     nodes: NDArray[np.uint32]
+
+    def degree(self) -> NDArray[np.uint32]:
+        """Edges of each node, duplicates merged."""
+        return np.diff(self.starts).astype(np.uint32)
 
 
 def find_neighbours(
@@ -48,8 +52,7 @@ def find_neighbours(
     own, other = (np.uint64(0), np.uint64(32)) if outgoing else (np.uint64(32), np.uint64(0))
     for keys in scan:
         _fill(keys, own, other, starts, nodes)
-    _sort(starts, nodes)
-    return Neighbours(starts, nodes)
+    return Neighbours(starts, nodes[: _sort(starts, nodes)])
 
 
 @entry()
@@ -64,10 +67,20 @@ def _fill(keys, own, other, starts, nodes):
 
 @entry()
 def _sort(starts, nodes):
+    """Sort the neighbours of each node, and keep each of them once; returns how many are left."""
+    kept = 0
+    begin = starts[0]
     for node in range(starts.size - 1):
-        begin, end = starts[node], starts[node + 1]
-        if end > begin + 1:
-            nodes[begin:end].sort()
+        end = starts[node + 1]
+        nodes[begin:end].sort()
+        starts[node] = kept
+        for k in range(begin, end):
+            if k == begin or nodes[k] != nodes[k - 1]:
+                nodes[kept] = nodes[k]
+                kept += 1
+        begin = end
+    starts[starts.size - 1] = kept
+    return kept
 
 
 def nodes_left(neighbours: Neighbours) -> NDArray[np.uint32]:

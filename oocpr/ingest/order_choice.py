@@ -14,8 +14,9 @@ are predicted of small graphs only, by a rehearsal with all edges.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from oocpr.errors import UsageError
 from oocpr.ingest import orders
 from oocpr.ingest.budget import SLACK_BYTES, require, tile_edges_for
-from oocpr.ingest.convergence import digits_gained
+from oocpr.ingest.convergence import rehearsed_passes
 from oocpr.ingest.depth_first import find_neighbours, nodes_left
 from oocpr.ingest.nodes.strings import MAX_PIECE_NAMES, StringFile, write_strings
 from oocpr.ingest.rows import unique_sorted
@@ -35,13 +36,15 @@ from oocpr.system import resident_after_trim
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
-    from oocpr.ingest.depth_first import Neighbours
     from oocpr.ingest.orders import EdgeScan, Permutation
     from oocpr.ingest.read import SpilledEdges
     from oocpr.ingest.spill.files import SpillDir
     from oocpr.ingest.spill.id_bitmap import IdBitmap
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
+
+    Rehearsal = Callable[[NDArray[np.uint32]], float]
+    """Gives the passes that are needed in an order of the nodes."""
 
 
 WINDOWS = 16
@@ -170,20 +173,20 @@ _ORDER_NAMES = {
 
 @dataclass(frozen=True)
 class OrderCost:
-    """What a sample of the rows costs: its edges, their stored bytes, cache misses, and the digits of a pass.
+    """What a sample of the rows costs: its edges, their stored bytes, cache misses, and passes to an answer.
 
-    Digits are 1 if nothing is known of passes.
+    Passes are 1 if nothing is known of them.
     """
 
     edges: int
     stored: int
     missed: int
-    digits: float = 1.0
+    passes: float = 1.0
 
     @property
     def cost(self) -> float:
-        """Bytes, and what counts as bytes, of an edge to a digit."""
-        return (self.stored + MISS_BYTES * self.missed) / max(self.edges, 1) / self.digits
+        """Bytes, and what counts as bytes, of an edge to an answer."""
+        return (self.stored + MISS_BYTES * self.missed) / max(self.edges, 1) * self.passes
 
     @property
     def per_edge(self) -> str:
@@ -230,8 +233,8 @@ def explain(chosen: str, costs: Mapping[str, OrderCost]) -> str:
             f"order: {_ORDER_NAMES[chosen]}, {cost.per_edge} instead of {keep.per_edge} B/edge "
             f"and {hits} % of gathers in cache"
         )
-        if cost.digits != keep.digits:
-            said += f", about {keep.digits / cost.digits:.2f} of the passes"
+        if cost.passes != keep.passes:
+            said += f", about {cost.passes / keep.passes:.2f} times the passes"
     others = (name for name in costs if name not in (chosen, "keep"))
     return said + "".join(
         f"; {_ORDER_NAMES[name]} {costs[name].per_edge} and {costs[name].hits} %" for name in others
@@ -277,13 +280,13 @@ def count_missed(keys, cache):
 
 ORDERS = ("keep", "degree", "host", "bfs", "dfs", "auto")
 
-_BYTES_PER_NODE = {"degree": 12, "host": 8, "bfs": 16, "dfs": 56, "auto": 16, "auto, rehearsed": 64}
+_BYTES_PER_NODE = {"degree": 12, "host": 8, "bfs": 16, "dfs": 60, "auto": 16, "auto, rehearsed": 68}
 """Most bytes per node that each way holds at once.
 
 Ordering by degree: row of a node, node of a row, id of a node; by host no ids. A breadth-first search:
 in-degree, row, parent and a place for each parent. Choosing: the same, more than in-degree, row and node of a
-finished order. Depth first: two orders, both degrees, where neighbours begin, and what passes are rehearsed
-with (32); choosing with that, another order and copy of out-degrees.
+finished order. Depth first: two orders, both degrees and one without duplicates, where neighbours begin, and
+what passes are rehearsed with (32); choosing with that, another order and copy of out-degrees.
 """
 
 _BYTES_PER_EDGE = {"dfs": 4, "auto, rehearsed": 4}
@@ -380,59 +383,57 @@ class Ordering:
         return self._scan.count <= _SEARCHED_EDGES and self._nodes <= _SEARCHED_NODES
 
     def _measure(
-        self,
-        permutation: Permutation | None,
-        in_degree: NDArray[np.uint32],
-        out_degree: NDArray[np.uint32],
-        senders: Neighbours | None,
+        self, permutation: Permutation | None, in_degree: NDArray[np.uint32], rehearsal: Rehearsal | None
     ) -> OrderCost:
-        """Cost of an order, None for that of the nodes; with digits if senders are known."""
+        """Cost of an order, None for that of the nodes."""
         found = measure(take_sample(self._scan, in_degree, permutation))
-        if senders is None:
+        if rehearsal is None:
             return found
         nodes = np.arange(self._nodes, dtype=np.uint32) if permutation is None else permutation.nodes
-        digits = digits_gained(senders, out_degree, nodes, tile_edges_for(self._scan.count))
-        return replace(found, digits=digits)
+        return replace(found, passes=rehearsal(nodes))
 
     def _by_dfs(
         self, in_degree: NDArray[np.uint32], out_degree: NDArray[np.uint32]
-    ) -> tuple[Permutation, OrderCost, Neighbours]:
+    ) -> tuple[Permutation, OrderCost, Rehearsal]:
         """Search along the edges and against them; the order that needs fewer bytes to an answer, its cost.
 
-        Returns where the edges of each node come from, too.
+        Returns what rehearses passes in any order, too.
         """
-        found = [nodes_left(find_neighbours(self._scan, out_degree, outgoing=True))[::-1].copy()]
+        receivers = find_neighbours(self._scan, out_degree, outgoing=True)
+        merged, found = receivers.degree(), [nodes_left(receivers)[::-1].copy()]
+        del receivers
         senders = find_neighbours(self._scan, in_degree, outgoing=False)
         found.append(nodes_left(senders))
+        rehearsal = partial(rehearsed_passes, senders, merged, tile_edges=tile_edges_for(self._scan.count))
         costs = [
-            self._measure(orders.Permutation(orders.invert(nodes), nodes), in_degree, out_degree, senders)
+            self._measure(orders.Permutation(orders.invert(nodes), nodes), in_degree, rehearsal)
             for nodes in found
         ]
-        best = min((0, 1), key=lambda k: costs[k].stored / costs[k].digits)
+        best = min((0, 1), key=lambda k: costs[k].stored * costs[k].passes)
         nodes = found[best]
-        return orders.Permutation(orders.invert(nodes), nodes), costs[best], senders
+        return orders.Permutation(orders.invert(nodes), nodes), costs[best], rehearsal
 
     def _cheapest(self) -> tuple[str, Permutation | None, IdBitmap | None, str]:
         """Measure the orders that may pay; the rows of the cheapest so far are on the disk."""
         out_degree, in_degree, connected = self._degrees()
         costs: dict[str, OrderCost] = {}
-        senders: Neighbours | None = None
+        rehearsal: Rehearsal | None = None
 
         def add(name: str, permutation: Permutation | None, cost: OrderCost | None = None) -> None:
             if permutation is None:
                 return
-            costs[name] = cost or self._measure(permutation, in_degree, out_degree, senders)
+            costs[name] = cost or self._measure(permutation, in_degree, rehearsal)
             if choose(costs) == name:
                 file.write(0, permutation.rows)
 
         with self.spill_dir.file() as file:
             if self._rehearsed:
-                permutation, cost, senders = self._by_dfs(in_degree, out_degree)
-                costs["keep"] = self._measure(None, in_degree, out_degree, senders)
+                permutation, cost, rehearsal = self._by_dfs(in_degree, out_degree)
+                costs["keep"] = self._measure(None, in_degree, rehearsal)
                 add("dfs", permutation, cost)
                 del permutation
             else:
-                costs["keep"] = self._measure(None, in_degree, out_degree, None)
+                costs["keep"] = self._measure(None, in_degree, None)
             add("degree", orders.order_by_degree(out_degree.copy() if self._rehearsed else out_degree))
             some = self._names(MAX_PIECE_NAMES)
             if some is not None and orders.looks_like_urls(some.pieces()):
