@@ -215,7 +215,7 @@ def test_import_reads_every_format(
 @pytest.mark.long
 def test_an_order_that_was_chosen_is_said_and_kept(oocpr_command: Run, data: Path, tmp_path: Path) -> None:
     path = tmp_path / "graph.zarr"
-    made = oocpr_command("generate", "rmat", "--scale", 12, "-o", path, "--order", "auto")
+    made = oocpr_command("generate", "rmat", "--scale", 15, "-o", path, "--order", "auto")
     told = re.search(r"; order: by out-degree, ([\d.]+) instead of ([\d.]+) B/edge and 100 % of", made.out)
     assert told is not None
     assert float(told[1]) < float(told[2])
