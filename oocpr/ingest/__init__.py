@@ -6,7 +6,7 @@ or numbers for them. The modules and folders, in the order in which data passes 
 
     read      blocks -> one file of keys, in buckets of rows; or, for ids of 64 bits and names, in words
     nodes     ids of 64 bits and names -> the numbers of their nodes
-    orders    nodes -> rows of the store: by out-degree, host or a search, or the cheapest (`order_choice`)
+    orders    nodes -> rows of the store: by out-degree, host or a search, or the cheapest (`orders.choice`)
     spill     temporary files, keys in them, their partitioning into buckets of rows
     rows      buckets -> sorted rows without duplicates
     tiles     rows -> tiles of equal edges -> the encoded tiles

@@ -25,7 +25,7 @@ from oocpr.ingest.budget import require
 from oocpr.ingest.build import Pipeline, Resources
 from oocpr.ingest.cluster import ClusterImport, OneProcessError
 from oocpr.ingest.merge import NewEdges
-from oocpr.ingest.orders import make_order
+from oocpr.ingest.orders.permutation import make_order
 from oocpr.ingest.resume import OneShotImport
 from oocpr.ingest.rows import EdgeCounter, Rows, duplicate_policy
 from oocpr.progress import Progress, silent

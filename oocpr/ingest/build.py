@@ -18,8 +18,8 @@ from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.cluster import ClusterImport, OneProcessError
 from oocpr.ingest.nodes.row_names import ids_of_rows, names_of_rows
 from oocpr.ingest.nodes.strings import take_strings
-from oocpr.ingest.order_choice import ORDERS, Ordering
-from oocpr.ingest.orders import EdgeScan, Order, count_degrees, make_order, order_by_degree
+from oocpr.ingest.orders.choice import ORDERS, Ordering
+from oocpr.ingest.orders.permutation import EdgeScan, Order, count_degrees, make_order, order_by_degree
 from oocpr.ingest.read import SpilledEdges, spill
 from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, interrupted_import, rows_after
 from oocpr.ingest.rows import (

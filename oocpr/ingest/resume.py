@@ -25,7 +25,7 @@ from oocpr.ingest import journal
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.dictionary import Dictionary
 from oocpr.ingest.nodes.strings import StringFile
-from oocpr.ingest.orders import Order
+from oocpr.ingest.orders.permutation import Order
 from oocpr.ingest.read import SpilledEdges, split_runs
 from oocpr.ingest.rows import NO_RANKS, EdgeCounter, Rows
 from oocpr.ingest.spill.files import SpillDir, making_files

@@ -31,7 +31,7 @@ from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.row_names import ids_of_rows, names_of_rows
 from oocpr.ingest.numbering import Held, NodeHoldings, RecordedPart, number_nodes, recorded_name
-from oocpr.ingest.orders import EdgeScan, Order, count_degrees, make_order, order_by_degree
+from oocpr.ingest.orders.permutation import EdgeScan, Order, count_degrees, make_order, order_by_degree
 from oocpr.ingest.read import EdgeSpiller, prefetch
 from oocpr.ingest.rows import NO_RANKS, EdgeCounter, Rows
 from oocpr.ingest.spill.files import SpillDir, SpillFile

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocpr
-from oocpr.ingest.convergence import DAMPING, DIGITS, MOST_PASSES, SWEEPS, rehearsed_passes
-from oocpr.ingest.depth_first import find_neighbours, nodes_left
+from oocpr.ingest.orders.convergence import DAMPING, DIGITS, MOST_PASSES, SWEEPS, rehearsed_passes
+from oocpr.ingest.orders.depth_first import find_neighbours, nodes_left
 
 from .test_orders import Keys
 

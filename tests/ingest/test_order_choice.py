@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocpr
-from oocpr.ingest import order_choice
 from oocpr.ingest.budget import SLACK_BYTES
 from oocpr.ingest.build import build_store
 from oocpr.ingest.nodes.strings import split_strings
-from oocpr.ingest.order_choice import (
+from oocpr.ingest.orders import choice as order_choice
+from oocpr.ingest.orders.choice import (
     CACHE_LINE_NODES,
     MISS_BYTES,
     OrderCost,
@@ -25,7 +25,7 @@ from oocpr.ingest.order_choice import (
     measure,
     take_sample,
 )
-from oocpr.ingest.orders import Permutation, host_keys, invert, order_by_degree
+from oocpr.ingest.orders.permutation import Permutation, host_keys, invert, order_by_degree
 from oocpr.ingest.rows import unique_sorted
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
@@ -341,7 +341,7 @@ PEAK = """
 
     import numpy as np
 
-    from oocpr.ingest.order_choice import Ordering
+    from oocpr.ingest.orders.choice import Ordering
     from oocpr.system import resident, resident_after_trim
     from oocpr.ingest.spill.partition import KeyRun
     from oocpr.ingest.spill.files import SpillFile, SpillDir

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oocpr.ingest import orders
 from oocpr.ingest.nodes import strings
 from oocpr.ingest.nodes.strings import NumberedStrings, StringFile, external_argsort, split_strings
-from oocpr.ingest.orders import (
+from oocpr.ingest.orders import permutation as orders
+from oocpr.ingest.orders.permutation import (
     EdgeScan,
     Permutation,
     count_degrees,

@@ -4,7 +4,7 @@ Nodes come in the reverse of the order in which a search along the edges leaves 
 one against the edges does. So chains of edges lie side by side in a tile, in the direction in which a pass
 goes over the rows, and a pass takes ranks along whole chains: call, citation and package graphs take about
 half of the passes that other orders do. Which direction is better depends on the graph, see
-`oocpr.ingest.convergence`.
+`oocpr.ingest.orders.convergence`.
 
 A search asks for the neighbours of any node at any time, so all edges are in memory, in four bytes each. It
 begins at the nodes in their order and takes neighbours by number: the order follows from the graph alone.

@@ -24,11 +24,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
-from oocpr.ingest import orders
 from oocpr.ingest.budget import SLACK_BYTES, require, tile_edges_for
-from oocpr.ingest.convergence import rehearsed_passes
-from oocpr.ingest.depth_first import find_neighbours, nodes_left
 from oocpr.ingest.nodes.strings import MAX_PIECE_NAMES, StringFile, write_strings
+from oocpr.ingest.orders.convergence import rehearsed_passes
+from oocpr.ingest.orders.depth_first import find_neighbours, nodes_left
+from oocpr.ingest.orders.permutation import (
+    EdgeScan,
+    Order,
+    Permutation,
+    count_degrees,
+    invert,
+    looks_like_urls,
+    make_order,
+    order_by_bfs,
+    order_by_degree,
+    order_by_host,
+)
 from oocpr.ingest.rows import unique_sorted
 from oocpr.jit import entry
 from oocpr.store.codec.tiles import encode_tile
@@ -36,7 +47,6 @@ from oocpr.system import resident_after_trim
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
-    from oocpr.ingest.orders import EdgeScan, Permutation
     from oocpr.ingest.read import SpilledEdges
     from oocpr.ingest.spill.files import SpillDir
     from oocpr.ingest.spill.id_bitmap import IdBitmap
@@ -321,13 +331,13 @@ class Ordering:
     def __post_init__(self) -> None:
         self._nodes = self.edges.nodes
         self._total: int | None = None
-        self._scan = orders.EdgeScan(
+        self._scan = EdgeScan(
             self.edges.runs,
             self.edges.ids,
             lambda done: self.progress("ordering", done, self._total, "edges"),
         )
 
-    def find(self, order: str) -> orders.Order:
+    def find(self, order: str) -> Order:
         """Find the rows of an order, but "keep"; UsageError for hosts of nodes without names."""
         ids = self.edges.ids
         way = f"{order}, rehearsed" if order == "auto" and self._rehearsed else order
@@ -338,26 +348,26 @@ class Ordering:
             self.edges.file.shed(lacking)
         require(resident_after_trim() + needed, self.memory, _DOING[order].format(format_count(self._nodes)))
         if order == "host":
-            return orders.make_order(order, self._by_host(), ids)
+            return make_order(order, self._by_host(), ids)
         if order == "degree":
             self._total = self._scan.count
-            out_degree, _ = orders.count_degrees(self._scan, self._nodes, sources=True)
-            return orders.make_order(order, orders.order_by_degree(out_degree), ids)
+            out_degree, _ = count_degrees(self._scan, self._nodes, sources=True)
+            return make_order(order, order_by_degree(out_degree), ids)
         if order == "dfs":
             self._total = 5 * self._scan.count
             out_degree, in_degree, _ = self._degrees()
             permutation, *_ = self._by_dfs(in_degree, out_degree)
             unchanged = bool((permutation.nodes[1:] > permutation.nodes[:-1]).all())
-            return orders.make_order(order, None if unchanged else permutation, ids)
+            return make_order(order, None if unchanged else permutation, ids)
         if order == "auto":
-            return orders.make_order(*self._cheapest())
+            return make_order(*self._cheapest())
         out_degree, in_degree, connected = self._degrees()
         del out_degree
-        return orders.make_order(order, orders.order_by_bfs(self._scan, in_degree, connected), ids)
+        return make_order(order, order_by_bfs(self._scan, in_degree, connected), ids)
 
     def _degrees(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
         """Count the edges that leave and reach each node, and the nodes with edges."""
-        degrees = orders.count_degrees(self._scan, self._nodes, sources=True, destinations=True)
+        degrees = count_degrees(self._scan, self._nodes, sources=True, destinations=True)
         return *degrees, int(np.count_nonzero(degrees[0] | degrees[1]))
 
     def _names(self, count: int | None = None) -> StringFile | None:
@@ -375,7 +385,7 @@ class Ordering:
                 "Choose another order, or give the names with labels.",
             )
         space = self.memory - resident_after_trim() - SLACK_BYTES - 8 * self._nodes - _PIECES_BYTES
-        return orders.order_by_host(names, self.spill_dir, max(space, _MIN_SPACE))
+        return order_by_host(names, self.spill_dir, max(space, _MIN_SPACE))
 
     @property
     def _rehearsed(self) -> bool:
@@ -405,13 +415,10 @@ class Ordering:
         senders = find_neighbours(self._scan, in_degree, outgoing=False)
         found.append(nodes_left(senders))
         rehearsal = partial(rehearsed_passes, senders, merged, tile_edges=tile_edges_for(self._scan.count))
-        costs = [
-            self._measure(orders.Permutation(orders.invert(nodes), nodes), in_degree, rehearsal)
-            for nodes in found
-        ]
+        costs = [self._measure(Permutation(invert(nodes), nodes), in_degree, rehearsal) for nodes in found]
         best = min((0, 1), key=lambda k: costs[k].stored * costs[k].passes)
         nodes = found[best]
-        return orders.Permutation(orders.invert(nodes), nodes), costs[best], rehearsal
+        return Permutation(invert(nodes), nodes), costs[best], rehearsal
 
     def _cheapest(self) -> tuple[str, Permutation | None, IdBitmap | None, str]:
         """Measure the orders that may pay; the rows of the cheapest so far are on the disk."""
@@ -434,13 +441,13 @@ class Ordering:
                 del permutation
             else:
                 costs["keep"] = self._measure(None, in_degree, None)
-            add("degree", orders.order_by_degree(out_degree.copy() if self._rehearsed else out_degree))
+            add("degree", order_by_degree(out_degree.copy() if self._rehearsed else out_degree))
             some = self._names(MAX_PIECE_NAMES)
-            if some is not None and orders.looks_like_urls(some.pieces()):
+            if some is not None and looks_like_urls(some.pieces()):
                 add("host", self._by_host())
             if search_pays(costs, self._scan.count):
-                add("bfs", orders.order_by_bfs(self._scan, in_degree, connected))
+                add("bfs", order_by_bfs(self._scan, in_degree, connected))
             name = choose(costs)
             rows = None if name == "keep" else file.read_array(np.uint32, 0, self._nodes)
-        chosen = None if rows is None else orders.Permutation(rows, orders.invert(rows))
+        chosen = None if rows is None else Permutation(rows, invert(rows))
         return name, chosen, self.edges.ids, explain(name, costs)

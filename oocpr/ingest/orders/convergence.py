@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from oocpr.jit import entry
 
 if TYPE_CHECKING:
-    from oocpr.ingest.depth_first import Neighbours
+    from oocpr.ingest.orders.depth_first import Neighbours
 
 DAMPING = 0.85
 DIGITS, MOST_PASSES, SWEEPS, MIXED = 6, 16, 4, 2
