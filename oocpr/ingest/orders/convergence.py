@@ -3,7 +3,7 @@
 A pass takes runs of rows of about a tile's edges, one after the other, and goes over each several times; what
 passes change is mixed, as a run mixes it, but only of two passes (see docs/method.md). A run to 1e-10 takes
 1.2 to 2.4 times the passes that a rehearsal takes to six digits, and of one graph in four orders nearly the
-same multiple: on twelve graphs it differed by a quarter at most, and once by two thirds.
+same multiple: on twelve of thirteen graphs it differed by less than a third, and on one by two thirds.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
