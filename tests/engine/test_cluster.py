@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, wait
+from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from oocpr.engine import checkpoint
@@ -306,6 +307,9 @@ def test_a_run_that_loses_worker_after_worker_ends(stored, client, monkeypatch):
 
     def kill(stage: str, done: int, *rest: Any) -> None:
         if done == 1:
+            # Dask gives up a worker that is killed while its nanny is still starting it.
+            while any(nanny.status != Status.running for nanny in client.cluster.workers.values()):
+                time.sleep(0.02)
             killed.append(done)
             for process in client.run(os.getpid).values():
                 os.kill(process, signal.SIGKILL)
@@ -313,5 +317,4 @@ def test_a_run_that_loses_worker_after_worker_ends(stored, client, monkeypatch):
     with pytest.raises(LostError, match="lost") as raised:
         rank(store, stripes=STRIPES, client=client, progress=kill)
     assert raised.value.remedy
-    # Dask may give up a worker that is killed as it starts.
-    assert len(killed) == 1 + MAX_LOSSES or "all workers" in str(raised.value)
+    assert len(killed) == 1 + MAX_LOSSES
