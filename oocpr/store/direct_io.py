@@ -30,7 +30,8 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
         room = np.empty(nbytes + PAGE, np.uint8)
         begin = -room.ctypes.data % PAGE
         return room[begin : begin + nbytes]
-    mapped = mmap.mmap(-1, nbytes + _HUGE_PAGE)
+    # Systems that have huge pages for memory of one process alone may have none for what is shared.
+    mapped = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     room = np.frombuffer(mapped, np.uint8)
     begin = -room.ctypes.data % _HUGE_PAGE
     mapped.madvise(mmap.MADV_HUGEPAGE, begin, huge)

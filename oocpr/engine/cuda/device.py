@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from types import ModuleType
@@ -14,10 +13,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oocpr.engine.cuda.communication import NcclTransport, PeerCopies
+from oocpr.engine.cuda.host_memory import allocate_pinned, copy, touch
 from oocpr.engine.cuda.kernel_cache import cached_binary
 from oocpr.engine.cuda.names import device_index
 from oocpr.errors import DoesNotFitError, UsageError, install_remedy
-from oocpr.system import PIECE_ITEMS, in_threads
+from oocpr.system import PIECE_ITEMS
 from oocpr.units import format_bytes
 
 MIN_CAPABILITY = (7, 5)
@@ -25,9 +25,6 @@ MIN_CAPABILITY = (7, 5)
 
 THREADS = 256
 """Threads of a block, as most kernels take them."""
-
-COPIED_BYTES = 2**21
-"""Bytes that a thread copies between a device and memory that is not pinned at a time."""
 
 OPTIONS = ("-std=c++17", "-lineinfo")
 """For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""
@@ -181,11 +178,8 @@ class Device:
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory of the host that the device reads by itself."""
-        # Past CuPy's pool, which rounds up to powers of two.
-        cuda = self.xp.cuda
         with self._device:
-            memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(1, nbytes)), 0)
-        return np.frombuffer(memory, np.uint8, nbytes)
+            return allocate_pinned(self.xp.cuda, nbytes)
 
     def mapped(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> tuple[Any, NDArray[Any]]:
         """Memory of the host that kernels read and write by the link, as they see it and as the host does."""
@@ -249,43 +243,22 @@ class Device:
             array.set(values)
 
     def bring(self, array: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Bring a long array to `out` or new memory of the host, once what was launched has run."""
+        """Bring a long array to `out`, contiguous, or new memory, once what was launched has run."""
         if out is None:
             out = np.empty(array.shape, array.dtype)
-        self._copy_pieces(array, out, bring=True)
+        touch(out.reshape(-1).view(np.uint8))
+        self._copy(array, out, bring=True)
         return out
 
     def put(self, array: Any, values: NDArray[Any]) -> None:
         """Put a long array of the host into one of the device, once what was launched has run."""
-        self._copy_pieces(array, values, bring=False)
+        self._copy(array, np.ascontiguousarray(values), bring=False)
 
-    def _copy_pieces(self, array: Any, here: NDArray[Any], *, bring: bool) -> None:
-        """Copy between an array of the device and memory of the host that is not pinned.
-
-        Several threads do it, each through pinned memory of its own, which takes long to make and so is
-        small: to bring ranks took one three times as long, most of that the system's, which makes the pages
-        that it writes to; and CuPy sends 6 GB/s of 55.
-        """
-        launched, runtime, own = self.record_event(), self.xp.cuda.runtime, threading.local()
-
-        def copy(lo: int, hi: int) -> None:
-            with self._device:
-                if not hasattr(own, "room"):
-                    own.room = self.pinned(COPIED_BYTES).view(array.dtype)
-                    own.stream = self.xp.cuda.Stream(non_blocking=True)
-                    own.stream.wait_event(launched)
-                for first in range(lo, hi, own.room.size):
-                    part = here[first : min(hi, first + own.room.size)]
-                    room, there = own.room[: part.size], array.data.ptr + first * array.itemsize
-                    if not bring:
-                        room[:] = part
-                    ends = (room.ctypes.data, there) if bring else (there, room.ctypes.data)
-                    runtime.memcpyAsync(*ends, part.nbytes, runtime.memcpyDefault, own.stream.ptr)
-                    own.stream.synchronize()
-                    if bring:
-                        part[:] = room
-
-        in_threads(copy, here.size)
+    def _copy(self, array: Any, here: NDArray[Any], *, bring: bool) -> None:
+        with self._device:
+            stream = self.xp.cuda.Stream(non_blocking=True)
+            stream.wait_event(self.record_event())
+            copy(self.xp.cuda.runtime, stream, here, address_of(array), bring=bring)
 
     def can_read(self, values: Any) -> bool:
         """Whether kernels of the device, which is current, can read numbers where they are."""

@@ -1,0 +1,162 @@
+"""Memory of the host for devices: what a driver is asked for, by one that counts, and real copies."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oocpr.engine.cuda.host_memory import MIN_REGISTERED, allocate_pinned, copy
+from oocpr.store.direct_io import PAGE
+
+from .conftest import RUNS
+
+if TYPE_CHECKING:
+    from oocpr.engine.cuda.device import Device
+
+
+class DriverError(RuntimeError):
+    """What CuPy raises if the driver cannot do what it is asked."""
+
+
+class Driver:
+    """A driver that keeps which memory is registered, and copies between addresses of the host."""
+
+    def __init__(self, *, registers: bool = True) -> None:
+        self.registers = registers
+        self.registered: dict[int, int] = {}
+        self.copied: list[tuple[int, bool]] = []  # bytes, and whether they were all that is registered
+        self.runtime = SimpleNamespace(
+            CUDARuntimeError=DriverError,
+            memcpyDefault=DEFAULT,
+            hostRegister=self.register,
+            hostUnregister=self.unregister,
+            memcpyAsync=self.copy,
+        )
+
+    def register(self, address: int, nbytes: int, flags: int) -> None:
+        assert flags == 3
+        if not self.registers:
+            raise DriverError("operation not supported")
+        self.registered[address] = nbytes
+
+    def unregister(self, address: int) -> None:
+        del self.registered[address]
+
+    def copy(self, to: int, of: int, nbytes: int, kind: int, _stream: int) -> None:
+        assert kind == DEFAULT
+        ctypes.memmove(to, of, nbytes)
+        by_device = self.registered in ({to: nbytes}, {of: nbytes})
+        self.copied.append((nbytes, by_device))
+
+
+DEFAULT = 4
+"""Number of cudaMemcpyDefault."""
+
+STREAM = SimpleNamespace(ptr=0, synchronize=lambda: None)
+
+
+@given(first=st.integers(0, 2 * PAGE), size=st.integers(0, 5 * PAGE), bring=st.booleans(), can=st.booleans())
+def test_a_copy_registers_whole_pages_and_changes_no_other_byte(
+    first: int, size: int, bring: bool, can: bool
+) -> None:
+    driver = Driver(registers=can)
+    host = np.random.default_rng(first).integers(0, 256, 8 * PAGE, np.uint8)
+    there = np.arange(size, dtype=np.uint16).astype(np.uint8)
+    here, expected = host[first : first + size], host.copy()
+    if bring:
+        expected[first : first + size] = there
+    copy(driver.runtime, STREAM, here, there.ctypes.data, bring=bring)
+    assert np.array_equal(host, expected)
+    assert np.array_equal(here, there)
+    assert not driver.registered
+    assert sum(nbytes for nbytes, _ in driver.copied) == size
+    begin, end = here.ctypes.data, here.ctypes.data + size
+    pages = max(0, end // PAGE - -(-begin // PAGE)) * PAGE
+    assert [nbytes for nbytes, by_device in driver.copied if by_device] == [pages] * (can and pages > 0)
+
+
+def test_pinned_memory_is_registered_until_its_last_view_is_gone() -> None:
+    driver = Driver()
+    memory = allocate_pinned(SimpleNamespace(runtime=driver.runtime), MIN_REGISTERED + 5)
+    address = memory.ctypes.data
+    assert driver.registered == {address: MIN_REGISTERED + 5}
+    assert not memory.any()
+    view = memory[PAGE:].view(np.uint8)[3:9]
+    del memory
+    gc.collect()
+    assert driver.registered
+    view[:] = 1
+    del view
+    gc.collect()
+    assert not driver.registered
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "registers"), [(0, True), (MIN_REGISTERED - 1, True), (MIN_REGISTERED, False)]
+)
+def test_the_driver_makes_what_is_small_or_cannot_be_registered(nbytes: int, registers: bool) -> None:
+    made: list[int] = []
+
+    def make(size: int) -> bytearray:
+        made.append(size)
+        return bytearray(size)
+
+    driver = Driver(registers=registers)
+    cuda: Any = SimpleNamespace(
+        runtime=driver.runtime, PinnedMemory=make, PinnedMemoryPointer=lambda memory, _: memory
+    )
+    assert allocate_pinned(cuda, nbytes).size == nbytes
+    assert made == [max(1, nbytes)]
+    assert not driver.registered
+
+
+@RUNS
+@pytest.mark.parametrize("size", [1, 5 * PAGE + 3, 3 * MIN_REGISTERED + 1])
+def test_numbers_come_back_from_a_device(device: Device, size: int) -> None:
+    values = np.random.default_rng(size).random(size + 7)
+    with device:
+        there = device.xp.zeros(size)
+        for first in range(7):
+            device.put(there, values[first : first + size])
+            assert np.array_equal(device.bring(there), values[first : first + size])
+        device.put(there, values[::2][: size // 2 + 1].repeat(2)[:size])
+        out = np.ones(size + 2)
+        device.bring(there, out[1:-1])
+    assert np.array_equal(out[1:-1], values[::2][: size // 2 + 1].repeat(2)[:size])
+    assert out[0] == out[-1] == 1
+
+
+@RUNS
+def test_a_device_takes_memory_that_cannot_be_written_to(device: Device, tmp_path: Any) -> None:
+    values = np.arange(MIN_REGISTERED // 4, dtype=np.uint64)
+    (tmp_path / "values").write_bytes(values.tobytes())
+    with (tmp_path / "values").open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    with device:
+        there = device.xp.zeros(values.size, np.uint64)
+        device.put(there, np.frombuffer(mapped, np.uint64))
+        assert np.array_equal(device.bring(there), values)
+
+
+@RUNS
+@pytest.mark.parametrize("nbytes", [8, MIN_REGISTERED + 24])
+def test_kernels_see_memory_of_the_host_and_the_host_what_is_sent(device: Device, nbytes: int) -> None:
+    with device:
+        there, here = device.mapped(nbytes // 8, np.uint64)
+        here[:] = np.arange(nbytes // 8, dtype=np.uint64)
+        there += np.uint64(5)
+        device.synchronize()
+        assert np.array_equal(here, np.arange(5, 5 + nbytes // 8, dtype=np.uint64))
+        pinned = device.pinned(nbytes)
+        pinned[:] = 7
+        other = device.xp.zeros(nbytes, np.uint8)
+        device.upload_async(other, pinned).synchronize()
+        assert np.array_equal(device.bring(other), pinned)
