@@ -136,7 +136,11 @@ def test_ranks_are_sent_to_a_client_whose_memory_workers_do_not_see(stored, clie
     near = rank(store, stripes=STRIPES, client=client)
     assert len(set(shared)) == 2
     with monkeypatch.context() as patch:
-        patch.setattr(SharedMemory, "__init__", lambda self, _: vars(self).update(path="", _descriptor=-1))
+        patch.setattr(
+            SharedMemory,
+            "__init__",
+            lambda self, size, _: vars(self).update(path="", _descriptor=-1, array=np.zeros(size, np.uint8)),
+        )
         far = rank(store, stripes=STRIPES, client=client)
     assert len(shared) == 2
     assert np.array_equal(near.ranks, far.ranks)

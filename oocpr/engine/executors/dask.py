@@ -317,7 +317,8 @@ class DaskExecutor:
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
         token = secrets.token_bytes(16)
-        with closing(SharedMemory(np.frombuffer(token, np.uint8))) as own:
+        with closing(SharedMemory(len(token), np.uint8)) as own:
+            own.array[:] = np.frombuffer(token, np.uint8)
             with self._errors():
                 made = [
                     self._client.submit(

@@ -32,6 +32,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
+import numpy as np
+
 from oocpr.engine.backend import Streams
 from oocpr.engine.cuda.device import download
 from oocpr.engine.executors.dask_client import RANK_AGAIN
@@ -47,7 +49,6 @@ from oocpr.store.checkpoint import CheckpointFolder
 from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import PushSums
@@ -321,10 +322,12 @@ class StripeWorker:
         """Sum of p and r of the rows of all its stripes."""
         return self._thread.submit(self._group.finish, state).result()
 
-    def share(self, ranks: NDArray[np.float64]) -> SharedRanks:
-        """Have processes of this machine read ranks, until the worker is closed."""
-        self._shared = SharedMemory(ranks)
-        return SharedRanks(self._shared.path, ranks.size)
+    def share(self, state: State) -> SharedRanks:
+        """Do as `finish`, in memory that processes of this machine read until the worker is closed."""
+        rows = sum(spec.rows for spec in self._group.specs)
+        self._shared = shared = SharedMemory(rows, np.float64)
+        self._thread.submit(self._group.finish, state, shared.array).result()
+        return SharedRanks(shared.path, rows)
 
     async def meet(self) -> bool:
         """Wait for the devices of the other workers; returns whether they reach each other."""
@@ -432,10 +435,8 @@ def finish_stripes(
     from distributed import get_worker
 
     actor: Any = get_worker().state.actors[key]
-    ranks = actor.finish(state)
-    if not sees(*client):
-        return ranks, peak_resident()
-    return actor.share(ranks), peak_resident()
+    made = actor.share(state) if sees(*client) else actor.finish(state)
+    return made, peak_resident()
 
 
 def close_workers(token: str) -> None:

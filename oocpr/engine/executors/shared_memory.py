@@ -8,27 +8,27 @@ import stat
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from oocpr.system import in_threads
 
 
 class SharedMemory:
-    """A copy of an array, which others read at `path` until it is closed.
+    """An array, of zeros at first, which others read at `path` until it is closed.
 
     The path is empty, and leads nowhere, if the system has no such memory.
     """
 
-    def __init__(self, content: NDArray[Any]) -> None:
+    def __init__(self, size: int, dtype: DTypeLike) -> None:
         self.path, self._descriptor = "", -1
+        self.array: NDArray[Any] = np.zeros(size, dtype)
         if hasattr(os, "memfd_create"):
             self._descriptor = os.memfd_create("oocpr")
             self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-            if content.size:
-                os.truncate(self._descriptor, content.nbytes)
+            if size:
+                os.truncate(self._descriptor, self.array.nbytes)
                 # Through a map several threads make pages at once, and of those that write to a file one.
-                copy = np.frombuffer(mmap.mmap(self._descriptor, content.nbytes), content.dtype)
-                in_threads(lambda lo, hi: np.copyto(copy[lo:hi], content[lo:hi]), content.size)
+                self.array = np.frombuffer(mmap.mmap(self._descriptor, self.array.nbytes), dtype)
 
     def close(self) -> None:
         """Let nobody read it any more."""
@@ -42,7 +42,8 @@ def read_shared(path: str, out: NDArray[Any]) -> None:
 
     Examples
     --------
-    >>> memory, out = SharedMemory(np.arange(3)), np.zeros(3, int)
+    >>> memory, out = SharedMemory(3, int), np.zeros(3, int)
+    >>> memory.array[:] = range(3)
     >>> read_shared(memory.path, out)
     >>> memory.close()
     >>> out.tolist()
