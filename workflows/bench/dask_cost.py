@@ -26,7 +26,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from machine import describe
+from machine import describe, provenance
 
 from oocpr.engine import method
 from oocpr.engine.planning import plan_request, stats_of
@@ -265,6 +265,7 @@ def main() -> None:
     chosen.cache.mkdir(parents=True, exist_ok=True)
     settings = {"scale": chosen.scale, "sweeps": chosen.sweeps, "rounds": ROUNDS}
     found = {
+        "provenance": provenance("dask_cost.py"),
         "machine": describe(),
         "settings": settings,
         **measure(chosen.cache, chosen.scale, chosen.sweeps),
