@@ -221,6 +221,11 @@ def test_undirected_takes_both_directions(data: Path) -> None:
     assert both.edges > as_graph(site).edges
 
 
+def test_reverse_ranks_the_transpose(adjacency: coo_array) -> None:
+    ranks = oocpr.pagerank(adjacency, reverse=True)
+    assert np.abs(ranks.to_numpy() - reference(coo_array(adjacency.T))).sum() <= 1e-10
+
+
 @pytest.mark.parametrize("way", ["mapping", "array", "file"])
 @pytest.mark.parametrize("dangling", ["strongly", "weakly"])
 def test_personalized_ranks_follow_the_weights(

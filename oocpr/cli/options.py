@@ -235,6 +235,7 @@ EDGES = [
         implied="by its name and first lines",
     ),
     flag("--undirected", "Take each edge in both directions."),
+    flag("--reverse", "Take each edge in the other direction: a node ranks high that points to such nodes."),
     option(
         "--source-column NAME",
         "Column that edges run from, by its name or, in CSV, by its number.",

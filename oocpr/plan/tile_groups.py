@@ -31,8 +31,8 @@ with 1.06 G edges in groups of the first size, 22 in those of the second."""
 
 RUN_BYTES = 12 * 2**20
 """Bytes of tiles that a thread reads, checks and sends at once, at most: Python has as much to do for such a
-run as for a tile, and all buffers are of that size. R-MAT with 1.06 G edges was read by 8 threads of an H100's
-host and ranked in 0.46 s with half of it, in 0.40 s with this, in 0.43 s with four times as much."""
+run as for a tile, and all buffers are of that size. R-MAT with 1.06 G edges was read by 8 threads and ranked
+on an H100 in 0.46 s with half of it, in 0.40 s with this, in 0.43 s with four times as much."""
 
 THREAD_BLOCK_ROWS = 1024
 """Rows that a block of threads takes."""

@@ -33,8 +33,8 @@ class SourceOptions(TypedDict, total=False):
         A key of `oocpr.sources.FORMATS`, for files; None to find it by the file's name and first bytes.
     labels
         A file with the name of node i in line i.
-    undirected
-        Whether every edge counts in both directions.
+    undirected, reverse
+        Whether every edge counts in both directions, or in the other one.
     source_column, target_column
         Columns that edges run from and to, by their names or, in CSV, by their numbers from 1; None for the
         usual names.
@@ -52,6 +52,7 @@ class SourceOptions(TypedDict, total=False):
     format: str | None
     labels: str | os.PathLike[str] | None
     undirected: bool
+    reverse: bool
     source_column: str | int | None
     target_column: str | int | None
     weight: str | int | None
@@ -67,8 +68,8 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     >>> given({"weight": 3, "labels": None, "undirected": False, "header": False})
     {'weight': 3, 'header': False}
     """
-    default = ("undirected", False)
-    return {name: value for name, value in options.items() if value is not None and (name, value) != default}
+    default = ("undirected", False), ("reverse", False)
+    return {key: value for key, value in options.items() if value is not None and (key, value) not in default}
 
 
 def _reserve_anything(needed: int, what: str) -> None:
@@ -270,13 +271,29 @@ def _differ(block: EdgeBlock | NameBlock) -> NDArray[np.bool_]:
     return differ
 
 
-class Undirected(BaseSource):
-    """A source whose edges count in both directions; it is read through this one only."""
+def backwards(block: Block) -> list[Block]:
+    """Give a block with its edges reversed."""
+    if isinstance(block, NodeBlock):
+        return [block]
+    if isinstance(block, NameBlock):
+        return [NameBlock(block.dst, block.src, block.weight)]
+    return [EdgeBlock(block.dst, block.src, block.weight)]
 
-    def __init__(self, source: Source) -> None:
+
+TURNS: dict[str, Callable[[Block], list[Block]]] = {"undirected": both_ways, "reverse": backwards}
+"""What options make of the edges of a block."""
+
+
+class Turned(BaseSource):
+    """A source whose edges count in both directions, or in the other one; it is read through this one only.
+
+    `option` is a key of TURNS.
+    """
+
+    def __init__(self, source: Source, option: str) -> None:
         super().__init__(source.name, source.name)
-        self._source = source
-        self._counts: list[tuple[int, int]] = []  # edges of each block, and how many of them were reversed
+        self._source, self._option = source, option
+        self._counts: list[tuple[int, int]] = []  # edges of each block, and how many came besides
         self._follow()
 
     def _follow(self) -> None:
@@ -287,18 +304,18 @@ class Undirected(BaseSource):
     def identity(self) -> dict[str, Any] | None:
         """See `oocpr.sources.block.ResumableSource`."""
         known = self._source.identity() if isinstance(self._source, ResumableSource) else None
-        return None if known is None else {"undirected": known}
+        return None if known is None else {self._option: known}
 
     def parts(self, count: int) -> list[BaseSource]:
         """See BaseSource."""
         parts = self._source.parts(count) if isinstance(self._source, BaseSource) else []
-        made: list[BaseSource] = [Undirected(part) for part in parts]
+        made: list[BaseSource] = [Turned(part, self._option) for part in parts]
         for part in made:
             part.is_part = True
         return made
 
     def locate(self, edge: int) -> str:
-        """Say where edge number `edge`, from 0, stands in the source; of a reversed one, one near it."""
+        """Say where edge number `edge`, from 0, stands in the source; of one that came besides, one near."""
         read = 0
         for forward, backward in self._counts:
             if edge < forward + backward:
@@ -311,10 +328,10 @@ class Undirected(BaseSource):
         if isinstance(self._source, BaseSource):
             self._source.reserve = self.reserve
         for block in self._source.blocks(max_edges):
-            both = both_ways(block)
+            turned = TURNS[self._option](block)
             self._follow()
-            edges = [one.src.size for one in both if not isinstance(one, NodeBlock)]
+            edges = [one.src.size for one in turned if not isinstance(one, NodeBlock)]
             if edges:
                 self._counts.append((edges[0], sum(edges[1:])))
-            yield from both
+            yield from turned
         self._follow()

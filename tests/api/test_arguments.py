@@ -42,7 +42,7 @@ WRONG = [
     *(("progress", value) for value in (5, "yes", [])),
     *(("predict", value) for value in ("yes", 1)),
     *(("trace", value) for value in (5, "", "\0", LONG)),
-    *((name, "yes") for name in ("undirected", "header")),
+    *((name, "yes") for name in ("undirected", "reverse", "header")),
     *((name, 5) for name in ("format", "labels", "source_column", "target_column", "duplicates")),
     *(("weight", value) for value in (2.5, True, ["kg"])),
     *((name, 5) for name in ("dampng", "weigth")),

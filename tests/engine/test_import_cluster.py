@@ -67,15 +67,15 @@ edges = st.lists(
     gap=st.sampled_from([1, 1000, 2**18]),
     order=st.sampled_from(["keep", "degree"]),
     how=st.sampled_from([{}, {"duplicates": "count"}, {"weight": 3}, {"weight": 3, "duplicates": "merge"}]),
-    undirected=st.booleans(),
+    turn=st.sampled_from([{}, {"undirected": True}, {"reverse": True}]),
 )
 @settings(max_examples=8)
-def test_workers_make_the_store_of_one_process(client, tmp_path_factory, edges, gap, order, how, undirected):
+def test_workers_make_the_store_of_one_process(client, tmp_path_factory, edges, gap, order, how, turn):
     folder = tmp_path_factory.mktemp("property")
     src, dst, weights = zip(*edges, strict=True)
     columns = [[gap * k for k in src], [gap * k for k in dst], weights]
     source = write_lines(folder / "edges.txt", *columns[: 3 if "weight" in how else 2])
-    same_store(client, folder, source, order=order, undirected=undirected, **how)
+    same_store(client, folder, source, order=order, **turn, **how)
 
 
 @given(
@@ -83,12 +83,10 @@ def test_workers_make_the_store_of_one_process(client, tmp_path_factory, edges, 
     kind=st.sampled_from(["names", "wide", "negative", "wide at last"]),
     order=st.sampled_from(["keep", "degree"]),
     how=st.sampled_from([{}, {"duplicates": "count"}, {"weight": 3}]),
-    undirected=st.booleans(),
+    turn=st.sampled_from([{}, {"undirected": True}, {"reverse": True}]),
 )
 @settings(max_examples=12)
-def test_workers_number_nodes_as_one_process_does(
-    client, tmp_path_factory, edges, kind, order, how, undirected
-):
+def test_workers_number_nodes_as_one_process_does(client, tmp_path_factory, edges, kind, order, how, turn):
     folder = tmp_path_factory.mktemp("numbering")
     src, dst, weights = zip(*edges, strict=True)
     name = {
@@ -104,7 +102,7 @@ def test_workers_number_nodes_as_one_process_does(
     source.write_text("".join(separator.join(map(str, line)) + "\n" for line in lines))
     if kind == "names":
         how = how | {"format": "names"}
-    same_store(client, folder, source, order=order, undirected=undirected, **how)
+    same_store(client, folder, source, order=order, **turn, **how)
 
 
 @pytest.mark.parametrize("order", ["keep", pytest.param("degree", marks=pytest.mark.long)])

@@ -143,21 +143,20 @@ class TestImportState:
         ({"reader": "NamesFile"}, "the source is read in another way"),
     ],
 )
-@pytest.mark.parametrize("undirected", [False, True])
-def test_what_differs_is_named(change, reason, undirected):
+@pytest.mark.parametrize("turn", [None, "undirected", "reverse"])
+def test_what_differs_is_named(change, reason, turn):
     def identity(changed):
         source = IDENTITY["source"] | {k: v for k, v in changed.items() if k in IDENTITY["source"]}
         options = {k: v for k, v in changed.items() if k in IDENTITY}
-        return IDENTITY | options | {"source": {"undirected": source} if undirected else source}
+        return IDENTITY | options | {"source": {turn: source} if turn else source}
 
     assert difference(identity({}), identity(change)) == reason
 
 
-def test_a_direction_that_was_given_up_is_another_way():
+@pytest.mark.parametrize("turn", ["undirected", "reverse"])
+def test_a_direction_that_was_given_up_is_another_way(turn):
     source = IDENTITY["source"]
-    assert difference(IDENTITY, IDENTITY | {"source": {"undirected": source}}) == (
-        "the source is read in another way"
-    )
+    assert difference(IDENTITY, IDENTITY | {"source": {turn: source}}) == "the source is read in another way"
 
 
 def test_a_synthetic_graph_is_another_one_with_other_parameters():

@@ -130,6 +130,28 @@ def test_undirected_is_the_union_with_the_transpose(pairs, max_edges):
     assert len(found) == len(pairs) + sum(u != v for u, v in pairs)
 
 
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30), st.integers(1, 40))
+def test_reverse_is_the_transpose_with_its_weights(tmp_path_factory, pairs, max_edges):
+    src, dst = np.array(pairs).T
+    assert edges_of(open_source((src, dst), reverse=True), max_edges) == [(v, u) for u, v in pairs]
+    path = tmp_path_factory.mktemp("names") / "links.tsv"
+    path.write_text("".join(f"n{u}\tn{v}\t{u + 10 * v}\n" for u, v in pairs))
+    source = open_source(path, reverse=True, header=False, weight=3)
+    found = edges_of(source, max_edges)
+    assert found == [(f"n{v}", f"n{u}") for u, v in pairs]
+    blocks = list(open_source(path, reverse=True, header=False, weight=3).blocks(max_edges))
+    weights = [weight for block in blocks for weight in block.weight.tolist()]
+    assert weights == [u + 10 * v for u, v in pairs]
+    assert [source.locate(k) for k in range(len(pairs))] == [
+        f"{path}, line {k + 1}" for k in range(len(pairs))
+    ]
+
+
+def test_one_direction_or_both():
+    with pytest.raises(UsageError, match=r"both directions, and in the other one\. Leave out reverse"):
+        open_source((np.array([0]), np.array([1])), undirected=True, reverse=True)
+
+
 def test_undirected_passes_on_what_the_source_knows(data):
     plain = open_source(data / "tiny" / "site.txt")
     source = open_source(data / "tiny" / "site.txt", undirected=True)
