@@ -381,6 +381,33 @@ def test_rounds_are_counted_as_by_wu(tmp_path: Path) -> None:
     assert default["bound"] <= 1e-10
 
 
+@pytest.mark.slow
+def test_many_seeds_are_ranked_beside_other_programs(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    pairs = [f"{u} {v}\n" for u, v in rng.integers(0, 60, (300, 2)).tolist()]
+    (tmp_path / "small.txt").write_text("".join(pairs))
+    words = (
+        "small",
+        "--count",
+        40,
+        "--sample",
+        2,
+        "--graphs-folder",
+        tmp_path,
+        "--cache",
+        tmp_path / "cache",
+    )
+    found = run_bench("seeds.py", *words, "--out", tmp_path / "seeds.json")
+    (graph,) = found["graphs"].values()
+    ours = graph["oocpr"]
+    assert ours["all converged"]
+    assert ours["worst error"] <= ours["worst bound of the sample"] <= 1e-10
+    for peer in ("SciPy, power iteration", "NetworkX"):
+        assert len(graph["peers"][peer]["seconds a seed"]) == 2
+        assert graph["peers"][peer]["worst error"] < 1e-10
+    assert len(import_module("tables").seeds(found)) == 2 + 3 + len(graph["peers"])
+
+
 def test_published_speedups_follow_from_published_times() -> None:
     wu = import_module("wu")
     assert list(wu.PUBLISHED) == list(wu.SHAPES)

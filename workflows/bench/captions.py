@@ -48,6 +48,11 @@ Every program starts from its own graph in memory, oocpr from an open graph that
 second row starts from the store on disk. Peers are given the tolerance at which their true error first
 reaches 1e-10.
 """
+SEEDS = """
+Time per seed, from an open graph, and how many times that of one seed of a thousand which are ranked in one
+run. Seeds are single nodes; those of oocpr are certified to 1e-10, and of the others the worst L1 error of a
+few seeds is given.
+"""
 SWEEPS = """
 A whole pass of method `residual` beside one iteration of the others. GAP's binary is ahead in single
 sweeps, but for the larger graph imported by out-degree, whose most gathered numbers then stay in the cache.

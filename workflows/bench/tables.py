@@ -35,6 +35,7 @@ from captions import (
     R28,
     R30,
     RATES,
+    SEEDS,
     SEGMENTS,
     SEVERAL,
     START,
@@ -451,6 +452,37 @@ def segments(found: Cells) -> list[str]:
     return table(["read", "rows one after the other (CSR)", "rows side by side (ELL)"], rows)
 
 
+def seeds(found: Cells) -> list[str]:
+    """Personalized ranks of many seeds, and by programs that rank one at a time."""
+    graphs = found["graphs"]
+    first = next(iter(graphs.values()))
+
+    def cell(graph: Cells, taken: list[float], said: str = "") -> str:
+        ours, middle = graph["oocpr"], median(taken)
+        times = middle * ours["seeds"] / ours["all seeds, seconds"]
+        return f"{1e3 * middle:.3g} ms, {times:.3g}x{said}"
+
+    def of_peer(graph: Cells, name: str) -> str:
+        known = graph["peers"][name]
+        if "reason" in known:
+            return str(known["reason"])
+        return cell(graph, known["seconds a seed"], f", error {known['worst error']:.0e}")
+
+    ways: dict[str, Callable[[Cells], list[float]]] = {
+        "oocpr, one seed": lambda ours: ours["one seed, seconds"],
+        "oocpr, 32 seeds, each": lambda ours: [taken / 32 for taken in ours["32 seeds, seconds"]],
+        f"oocpr, {first['oocpr']['seeds']:,} seeds, each": lambda ours: [
+            ours["all seeds, seconds"] / ours["seeds"]
+        ],
+    }
+    rows = [
+        [way, *(cell(graph, of(graph["oocpr"])) for graph in graphs.values())] for way, of in ways.items()
+    ]
+    rows += [[peer, *(of_peer(graph, peer) for graph in graphs.values())] for peer in first["peers"]]
+    head = ["", *(f"{name} ({graph['edges'] / 1e6:.1f} M edges)" for name, graph in graphs.items())]
+    return table(head, rows)
+
+
 def contest(found: Cells) -> list[str]:
     """Personalized ranks by the steps of the contest report, against exact ones."""
     (graph,) = found["graphs"].values()
@@ -479,6 +511,7 @@ def page() -> str:
         ("Steps of the contest report, one H100", CONTEST, contest(load("contest-h100")), "contest-h100"),
         ("Time to a true L1 error of 1e-10, two cores", PEERS,
          peers(load("cpu-peers"), "times"), "cpu-peers"),
+        ("Personalized ranks of many seeds, two cores", SEEDS, seeds(load("seeds")), "seeds"),
         ("One float64-accurate sweep in memory", SWEEPS,
          peers(load("cpu-peers"), "sweeps", 1000.0, "ms"), "cpu-peers"),
         ("From disk, within 640 MiB", DISKS, disk(load("disk-stream")), "disk-stream"),
