@@ -71,7 +71,7 @@ def reference(graph: EdgeSet, change: float) -> Solve:
 
 def _networkx(graph: EdgeSet) -> Solve:
     if graph.edges > NETWORKX_EDGES:
-        raise ValueError(f"not run: a graph of {graph.edges:,} edges takes it too much memory")
+        raise ValueError("not run: it takes too much memory")
     networkx = import_module("networkx")
     built = networkx.DiGraph()
     built.add_nodes_from(range(graph.nodes))

@@ -460,7 +460,8 @@ def seeds(found: Cells) -> list[str]:
     def cell(graph: Cells, taken: list[float], said: str = "") -> str:
         ours, middle = graph["oocpr"], median(taken)
         times = middle * ours["seeds"] / ours["all seeds, seconds"]
-        return f"{1e3 * middle:.3g} ms, {times:.3g}x{said}"
+        shown = f"{middle:.3g} s" if middle >= 1 else f"{1e3 * middle:.3g} ms"
+        return f"{shown}, {times:,.0f}x{said}" if times >= 100 else f"{shown}, {times:.3g}x{said}"
 
     def of_peer(graph: Cells, name: str) -> str:
         known = graph["peers"][name]
