@@ -193,8 +193,8 @@ class GroupLayout:
 
         Examples
         --------
-        >>> tiles = [np.array(of) for of in ([0, 5], [9] * 5, range(6), [2**20, 2**21, 2**22, 2**20, 2**23])]
-        >>> GroupLayout(*tiles, 2**23).runs(0)
+        >>> tiles = [np.array(of) for of in ([0, 5], [9] * 5, range(6), [2**21, 2**22, 2**23, 2**21, 2**24])]
+        >>> GroupLayout(*tiles, 2**24).runs(0)
         [range(0, 2), range(2, 4), range(4, 5)]
         """
         tiles = self.tiles(group)

@@ -22,7 +22,9 @@ from captions import (
     CONTEST,
     DASK,
     DEVICE,
+    DISK,
     DISKS,
+    IMPORTERS,
     IMPORTS,
     INTRODUCTION,
     KERNELS,
@@ -32,6 +34,8 @@ from captions import (
     PEERS,
     PLANS,
     PRODUCT,
+    PRODUCTS,
+    PROGRAMS,
     R28,
     R30,
     RATES,
@@ -53,54 +57,6 @@ BEGIN, END = "<!-- results:begin -->\n", "<!-- results:end -->\n"
 
 Cells = dict[str, Any]
 
-PROGRAMS = {
-    "oocpr": "**oocpr**",
-    "oocpr-store": "**oocpr**, opening and decoding the store",
-    "oocpr-degree": "**oocpr**, imported with `--order degree`",
-    "gap-pr_spmv": "GAP pr_spmv, float64",
-    "gap-pr_spmv-huge": "GAP pr_spmv, float64, huge pages",
-    "gap-pr": "GAP pr (Gauss-Seidel), float64",
-    "scipy": "SciPy",
-    "scikit-network": "scikit-network",
-    "igraph": "igraph (PRPACK)",
-    "networkit": "NetworKit",
-    "fast-pagerank": "fast-pagerank",
-    "graphblas-algorithms": "graphblas-algorithms",
-}
-PRODUCTS = {
-    "balanced, bits16": "**balanced** (default), bits16",
-    "balanced, packed, bits16": "balanced, columns packed, bits16",
-    "limit, plain columns, bits16, 8 x 8": "limit: gathering alone, bits16",
-    "binned, bits16": "binned by row size (Wu 2010), bits16",
-    "csr-vector, bits16": "one warp per row, bits16",
-    "csr-16, bits16": "16 threads per row, bits16",
-    "csr-scalar, bits16": "one thread per row, bits16",
-    "ell, bits16": "one thread per row, SELL-C-sigma, bits16",
-    "bcsr, bits16": "blocks 1 x 4 (Shan 2010), bits16",
-    "chunked, bits16": "chunks in shared memory, bits16",
-    "exchange, bits16": "one thread per edge, exchange (Jiang 2014), bits16",
-    "edges, float64": "one thread per edge, dividing (Jiang 2014), float64",
-    "balanced, bits8": "**balanced**, bits8",
-    "balanced, packed, bits8": "balanced, columns packed, bits8",
-    "limit, plain columns, bits8, 8 x 8": "limit: gathering alone, bits8",
-    "balanced, float32": "**balanced**, float32",
-    "balanced, packed, float32": "balanced, columns packed, float32",
-    "limit, plain columns, float32, 8 x 8": "limit: gathering alone, float32",
-    "cuSPARSE float32": "cuSPARSE, float32",
-    "balanced, float64": "**balanced**, float64",
-    "balanced, packed, float64": "balanced, columns packed, float64",
-    "limit, plain columns, float64, 8 x 8": "limit: gathering alone, float64",
-    "cuSPARSE float64": "cuSPARSE, float64",
-}
-DISK = {
-    "rank keep, direct": "**oocpr**, `--io direct`",
-    "rank keep, buffered": "**oocpr**, `--io buffered`",
-    "rank degree, direct": "**oocpr**, imported with `--order degree`, `--io direct`",
-    "rank degree, buffered": "**oocpr**, imported with `--order degree`, `--io buffered`",
-    "GridGraph": "GridGraph, float32",
-    "Dask": "Dask, Zarr and SciPy, two workers, page cache warm",
-}
-IMPORTERS = {"oocpr": "**oocpr**", "networkit": "NetworKit", "gap-converter": "GAP's converter"}
 BUDGET_ROWS: dict[str, Callable[[Cells], str]] = {
     "peak memory of the device": lambda cell: _mib(cell.get("most that the driver said, MiB")),
     "peak memory of the process": lambda cell: _mib(cell["peak of the process, MiB"]),
