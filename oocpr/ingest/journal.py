@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import UsageError
 from oocpr.ingest.spill.files import SpillDir, SpillFile, disk_errors, making_files
-from oocpr.sources.base import TURNS
+from oocpr.sources.base import DIRECTIONS
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -219,5 +219,5 @@ def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
 
 
 def _files(source: Mapping[str, Any]) -> list[list[Any]]:
-    source = next((source[name] for name in TURNS if name in source), source)
+    source = next((source[name] for name in DIRECTIONS if name in source), source)
     return [*source.get("files", ()), *source.get("labels", ())]

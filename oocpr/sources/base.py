@@ -280,14 +280,14 @@ def backwards(block: Block) -> list[Block]:
     return [EdgeBlock(block.dst, block.src, block.weight)]
 
 
-TURNS: dict[str, Callable[[Block], list[Block]]] = {"undirected": both_ways, "reverse": backwards}
-"""What options make of the edges of a block."""
+DIRECTIONS: dict[str, Callable[[Block], list[Block]]] = {"undirected": both_ways, "reverse": backwards}
+"""What options make of the edges of a block: they count both ways, or backwards."""
 
 
-class Turned(BaseSource):
+class Redirected(BaseSource):
     """A source whose edges count in both directions, or in the other one; it is read through this one only.
 
-    `option` is a key of TURNS.
+    `option` is a key of DIRECTIONS.
     """
 
     def __init__(self, source: Source, option: str) -> None:
@@ -309,7 +309,7 @@ class Turned(BaseSource):
     def parts(self, count: int) -> list[BaseSource]:
         """See BaseSource."""
         parts = self._source.parts(count) if isinstance(self._source, BaseSource) else []
-        made: list[BaseSource] = [Turned(part, self._option) for part in parts]
+        made: list[BaseSource] = [Redirected(part, self._option) for part in parts]
         for part in made:
             part.is_part = True
         return made
@@ -328,10 +328,10 @@ class Turned(BaseSource):
         if isinstance(self._source, BaseSource):
             self._source.reserve = self.reserve
         for block in self._source.blocks(max_edges):
-            turned = TURNS[self._option](block)
+            made = DIRECTIONS[self._option](block)
             self._follow()
-            edges = [one.src.size for one in turned if not isinstance(one, NodeBlock)]
+            edges = [one.src.size for one in made if not isinstance(one, NodeBlock)]
             if edges:
                 self._counts.append((edges[0], sum(edges[1:])))
-            yield from turned
+            yield from made
         self._follow()

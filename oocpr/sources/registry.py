@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources.base import TURNS, SourceOptions, Turned
+from oocpr.sources.base import DIRECTIONS, Redirected, SourceOptions
 from oocpr.sources.block import no_weights
 from oocpr.sources.dialect import (
     are_words,
@@ -127,13 +127,13 @@ def open_source(spec: Any, **options: Unpack[SourceOptions]) -> Source:
         )
     else:
         source = _in_memory(spec, options)
-    turns = [name for name in TURNS if options.get(name)]
-    if len(turns) > 1:
+    directions = [name for name in DIRECTIONS if options.get(name)]
+    if len(directions) > 1:
         raise UsageError(
             "Edges are to be taken in both directions, and in the other one.",
             "Leave out reverse: both directions are the same in reverse.",
         )
-    return Turned(source, turns[0]) if turns else source
+    return Redirected(source, directions[0]) if directions else source
 
 
 def _in_memory(spec: Any, options: SourceOptions) -> Source:

@@ -19,7 +19,7 @@ from oocpr.store.direct_io import PAGE, aligned
 from oocpr.system import in_threads
 
 MIN_REGISTERED = 2 << 20
-"""Bytes of a huge page; less is made by the driver, many times smaller than a page of its own."""
+"""Bytes of a huge page; what is smaller is made by the driver."""
 
 _FLAGS = 1 | 2
 """cudaHostRegisterPortable and cudaHostRegisterMapped: for all devices, by the host's addresses."""

@@ -21,14 +21,16 @@ class SharedMemory:
 
     def __init__(self, size: int, dtype: DTypeLike) -> None:
         self.path, self._descriptor = "", -1
-        self.array: NDArray[Any] = np.zeros(size, dtype)
+        nbytes = size * np.dtype(dtype).itemsize
+        memory: Any = bytearray(0)
         if hasattr(os, "memfd_create"):
             self._descriptor = os.memfd_create("oocpr")
             self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-            if size:
-                os.truncate(self._descriptor, self.array.nbytes)
-                # Through a map several threads make pages at once, and of those that write to a file one.
-                self.array = np.frombuffer(mmap.mmap(self._descriptor, self.array.nbytes), dtype)
+            os.truncate(self._descriptor, nbytes)
+        if nbytes:
+            # Through a map several threads make pages at once, and of those that write to a file one.
+            memory = mmap.mmap(self._descriptor, nbytes)
+        self.array: NDArray[Any] = np.frombuffer(memory, dtype)
 
     def close(self) -> None:
         """Let nobody read it any more."""
