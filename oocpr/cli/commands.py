@@ -341,12 +341,6 @@ def _rank(
     tmp: str | None,
     **parameters: Any,
 ) -> int:
-    from oocpr.engine.cuda.names import begin_contexts, named_devices
-
-    if parameters["client"] is None:
-        # Devices take as long as all that is imported here.
-        begin_contexts(named_devices(parameters["device"]))
-
     from oocpr import api
     from oocpr.api.arguments import ImportOptions
     from oocpr.engine.planning import KERNEL_BYTES

@@ -41,10 +41,20 @@ class Command(click.Command):
         self.params.extend(COMMON)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it, unless its output would destroy its input; options of Dask become a ``client``."""
-        from oocpr.sources.files import check_apart
+        """Run it, unless its output would destroy its input; options of Dask become a ``client``.
+
+        CUDA devices begin with their contexts at once.
+        """
+        from oocpr.engine.cuda.names import begin_contexts, named_devices
 
         known = ctx.params
+        asked = known.get("scheduler"), known.get("workers")
+        if asked == (None, None):
+            # Devices take as long as all that is imported from here on.
+            begin_contexts(named_devices(known.get("device") or "cpu"))
+
+        from oocpr.sources.files import check_apart
+
         outputs = [known[name] for name in ("output", "json_path", "trace") if known.get(name) is not None]
         inputs = [
             known.get(name) for name in ("ranks", "labels", "personalization", "seeds", "start", "nodes")
@@ -55,7 +65,8 @@ class Command(click.Command):
         check_apart(outputs, [*inputs, *source, *graph])
         if "scheduler" not in known:
             return super().invoke(ctx)
-        known["client"], asked = None, (known.pop("scheduler"), known.pop("workers"))
+        del known["scheduler"], known["workers"]
+        known["client"] = None
         if asked == (None, None):
             return super().invoke(ctx)
         from oocpr.engine.executors.dask_client import open_client
