@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 from oocpr.engine import stripe
 from oocpr.engine.cuda import communication, vectors
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.executors import dask, dask_worker
+from oocpr.engine.executors import dask, dask_groups, dask_worker
 from oocpr.engine.executors.dask import RESOURCE, DeviceAssignment
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
@@ -65,6 +65,8 @@ def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
     seats = [DeviceAssignment(worker, f"cuda:{k}", {RESOURCE: 1}) for k, worker in enumerate(workers)]
     monkeypatch.setattr(dask, "assign_workers", lambda _: seats)
+    # Other tests have other devices.
+    monkeypatch.setattr(dask_groups, "_KEPT", {})
     return seats
 
 
@@ -115,6 +117,45 @@ def test_workers_have_the_bits_of_one_process(
     else:
         assert len(passed) == (tried if way == "changes what passes" else 0)
     assert not stripes_held()
+
+
+def test_devices_connect_once_for_runs_that_end_in_order(
+    seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, connect = list[HostLink](), HostDevice.connect
+    monkeypatch.setattr(HostDevice, "connect", lambda *about: made.append(connect(*about)) or made[-1])
+    sweep, fails = dask_worker.StripeWorker._sweep, count(1)
+
+    def damaged(*args: Any) -> Any:
+        if next(fails) == 6:
+            raise DamagedError("a tile is damaged.", "Import again.")
+        return sweep(*args)
+
+    with Stored(GRAPH, 300) as store:
+        alone = run(store)
+        key_of_a_meeting(monkeypatch, seats)
+        first, again = run(store, client), run(store, client)
+        assert len(made) == 2
+        key_of_a_meeting(monkeypatch, seats)
+        with monkeypatch.context() as patch:
+            patch.setattr(dask, "CHECK_INTERVAL", 0.5)
+            patch.setattr(dask_worker.StripeWorker, "_sweep", damaged)
+            with pytest.raises(DamagedError):
+                run(store, client)
+        assert len(made) == 2
+        after = run(store, client)
+        assert len(made) == 4
+        # Devices of other workers, and of other numbers, are not in the group.
+        key_of_a_meeting(monkeypatch, seats)
+        seats[:] = [
+            replace(seat, device=other.device) for seat, other in zip(seats, seats[::-1], strict=True)
+        ]
+        turned = run(store, client)
+    assert len(made) == 6
+    for there in (first, again, after, turned):
+        assert np.array_equal(there.ranks, alone.ranks)
+    dask_groups.drop_all()
+    assert all(link._barrier.broken for link in made)
 
 
 @pytest.mark.long

@@ -1,7 +1,7 @@
 """Pushes from device to device: of several processes with NCCL, of one process by copies between peers.
 
 All of a group take part in each round, in the same order, or the others wait for them; so a round begins only
-once all have pushed, and who ends a run aborts the group.
+once all have pushed, and who gives a run up aborts the group.
 """
 
 from __future__ import annotations
@@ -35,15 +35,20 @@ class Communicator:
     """
 
     def __init__(self, device: Device, unique_id: Any, rank: int, size: int) -> None:
-        self._device, self._rank, self._size = device, rank, size
+        self._device, self._unique_id, self._rank, self._size = device, unique_id, rank, size
         self._transport: Any = None
-        self._met: Future[bool] = Future()
-        threading.Thread(target=self._meet, args=(unique_id,), name="oocpr-meeting", daemon=True).start()
+        self.try_again()
 
-    def _meet(self, unique_id: Any) -> None:
+    def try_again(self) -> None:
+        """Meet once more, and try the paths, for another run; all members do, and connect only once."""
+        self._met: Future[bool] = Future()
+        threading.Thread(target=self._meet, name="oocpr-meeting", daemon=True).start()
+
+    def _meet(self) -> None:
         try:
-            with self._device:
-                self._transport = self._device.connect(unique_id, self._rank, self._size)
+            if self._transport is None:
+                with self._device:
+                    self._transport = self._device.connect(self._unique_id, self._rank, self._size)
             self._met.set_result(self._works())
         except RuntimeError as error:
             # NCCL's own class, and CUDA's, are known only if they are loaded.
@@ -87,13 +92,17 @@ class Communicator:
                     self._transport.broadcast(source, piece, root)
                 yield begin, piece
 
-    def abort(self) -> None:
-        """Let nobody wait for the others any more; from any thread."""
-        if self._transport is None:
+    def abort(self, *, wait: bool = False) -> None:
+        """Let nobody wait for the others any more; from any thread, and with `wait` until it is done."""
+        transport = self._transport
+        if transport is None:
             # Those that are still meeting cannot be told.
             self._met.add_done_callback(lambda _: self._transport is None or self._transport.abort())
+        elif wait:
+            transport.abort()
         else:
-            self._transport.abort()
+            # It takes half a second, also of members that nobody waits for.
+            threading.Thread(target=transport.abort, name="oocpr-leaving").start()
 
 
 _ENABLED_ALREADY = 704
@@ -217,8 +226,7 @@ class NcclTransport:
 
     def abort(self) -> None:
         """Let nobody wait for the others any more; from any thread."""
-        # It takes half a second, also of members that nobody waits for.
-        threading.Thread(target=self._members.abort).start()
+        self._members.abort()
 
 
 def _nccl() -> Any:

@@ -36,6 +36,7 @@ from oocpr.engine.executors.dask_client import (
     cluster_errors,
 )
 from oocpr.engine.executors.dask_copies import remove_copies
+from oocpr.engine.executors.dask_groups import Place, common_group, reserve_group
 from oocpr.engine.executors.dask_worker import (
     Decision,
     SharedRanks,
@@ -208,7 +209,7 @@ class DaskExecutor:
         self._ahead: deque[tuple[Any, ...]] = deque()
         try:
             with self._errors():
-                meeting = self._meeting(assigned) if on_devices else None
+                places = self._places(assigned) if on_devices else []
                 jobs = self._watch.during(partial(client.sync, _scattered, client, job, self._names))
                 self._held.extend(jobs)
                 for rank, (address, job_there) in enumerate(zip(self._addresses, jobs, strict=True)):
@@ -218,7 +219,7 @@ class DaskExecutor:
                         of[address.worker],
                         rank,
                         self._addresses,
-                        meeting,
+                        places,
                         key=address.key,
                         workers=[address.worker],
                         resources=self._resources[address.worker],
@@ -228,7 +229,7 @@ class DaskExecutor:
                     )
                     self._held.append(actor)
             self._workers = self._wait(self._held[len(jobs) :])
-            if meeting is not None:
+            if places:
                 able = all(self._ask("meet"))
                 if not able:
                     self._ask("leave")
@@ -373,16 +374,25 @@ class DaskExecutor:
         ):
             future.release()
 
-    def _meeting(self, assigned: Sequence[DeviceAssignment]) -> Any:
-        """What the devices of workers with a stripe each can meet by; None if they cannot, or shall not."""
-        if not len(self._names) == len(assigned) > 1 or os.environ.get(SWITCH) == "off":
-            return None
+    def _places(self, assigned: Sequence[DeviceAssignment]) -> list[Place]:
+        """Where in a group devices of workers with a stripe each are; none if they cannot, or shall not."""
+        names = self._names
+        if not len(names) == len(assigned) > 1 or os.environ.get(SWITCH) == "off":
+            return []
         # Who cannot come would be waited for.
         if not all(each.nccl for each in assigned):
-            return None
-        first = self._names[:1]
-        (key,) = self._watch.during(partial(self._client.run, new_unique_id, workers=first), first).values()
-        return key
+            return []
+        kept = self._each_of(names, reserve_group, self._job.token)
+        devices = [each.device for each in assigned]
+        unique_id = common_group(kept, devices)
+        if unique_id is None:
+            (unique_id,) = self._each_of(names[:1], new_unique_id)
+        return [Place(unique_id, device, rank, len(names)) for rank, device in enumerate(devices)]
+
+    def _each_of(self, names: list[str], question: Callable[..., Any], *about: Any) -> list[Any]:
+        """Answers of the processes of workers."""
+        answers = self._watch.during(partial(self._client.run, question, *about, workers=names), names)
+        return [answers[name] for name in names]
 
     def _ask(self, question: str, *about: Any) -> list[Any]:
         """Ask all workers the same."""

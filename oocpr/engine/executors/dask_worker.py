@@ -38,6 +38,7 @@ from oocpr.engine.backend import Streams
 from oocpr.engine.cuda.device import download
 from oocpr.engine.executors.dask_client import RANK_AGAIN
 from oocpr.engine.executors.dask_copies import WorkerCopies
+from oocpr.engine.executors.dask_groups import drop_reserved, join_group, keep_group
 from oocpr.engine.executors.shared_memory import SharedMemory, sees
 from oocpr.engine.reduction import PassReport, is_over, record_pass, reduce_pass
 from oocpr.engine.stripe import StripeGroup
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backend import PushSums
     from oocpr.engine.cuda.communication import Communicator
+    from oocpr.engine.executors.dask_groups import Place
     from oocpr.engine.method import PassRecord, Solution, State
     from oocpr.engine.settings import Settings
     from oocpr.engine.stripe import Job, Numbers, StripePush, Sweep, SweepReport
@@ -149,7 +151,7 @@ class StripeWorker:
         stripes: Sequence[int],
         rank: int,
         addresses: Sequence[WorkerAddress],
-        meeting: Any = None,
+        places: Sequence[Place] = (),
     ) -> None:
         from distributed import get_worker
 
@@ -164,6 +166,8 @@ class StripeWorker:
         self._number = job.resumed or 0  # passes that its rows have had
         self._pausing = False
         self._communicator: Communicator | None = None
+        self._place = places[rank] if places else None
+        self._finished = False
         # Whether devices send each other their pushes, and only sums go from actor to actor.
         self._device_to_device = False
         self._own_push: Any = None
@@ -179,11 +183,10 @@ class StripeWorker:
             self._copies = WorkerCopies(self._worker, job.copies)
             self._job = job = replace(job, checkpoint=str(self._copies.path))
         try:
-            if meeting is not None:
+            if self._place is not None:
                 # While the rest is made.
-                self._communicator = self._backend.join_group(  # type: ignore[attr-defined]
-                    meeting, rank, len(addresses)
-                )
+                backend: Any = self._backend
+                self._communicator = join_group(self.token, self._own.worker, self._place, backend)
             if self._copies is not None and job.resumed is not None:
                 for stripe in stripes:
                     fetched = self._copies.fetch(job.resumed, stripe, job.holders[stripe])
@@ -320,10 +323,12 @@ class StripeWorker:
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """Sum of p and r of the rows of all its stripes."""
+        self._finished = True
         return self._thread.submit(self._group.finish, state).result()
 
     def share(self, state: State) -> SharedRanks:
         """Do as `finish`, in memory that processes of this machine read until the worker is closed."""
+        self._finished = True
         rows = sum(spec.rows for spec in self._group.specs)
         self._shared = shared = SharedMemory(rows, np.float64)
         self._thread.submit(self._group.finish, state, shared.array).result()
@@ -341,8 +346,13 @@ class StripeWorker:
 
     def close(self) -> None:
         """Free what the device has of the run; whoever still waits for others in it does so no longer."""
-        if self._communicator is not None:
-            self._communicator.abort()
+        communicator, self._communicator = self._communicator, None
+        if communicator is not None:
+            if self._finished and self._device_to_device:
+                assert self._place is not None, "it has joined"
+                keep_group(self._own.worker, self._place, communicator)
+            else:
+                communicator.abort()
         if self._shared is not None:
             self._shared.close()
         if isinstance(self._backend, Streams):
@@ -446,6 +456,7 @@ def close_workers(token: str) -> None:
         of_run = [worker for worker in _OPEN if worker.token == token]
     for worker in of_run:
         worker.close()
+    drop_reserved(token)
 
 
 def rank_whole(
