@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,8 +27,10 @@ from oocpr.errors import DamagedError
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored, stripes_held
 from ..engine.weighted import WeightedGraph, weights_of
+from .pooled import PooledDevice
 from .several import plan_for
 from .shim.host import HostDevice, HostLink
+from .shim.pool import Pool
 
 if TYPE_CHECKING:
     from oocpr.engine.method import Solution
@@ -156,6 +159,29 @@ def test_devices_connect_once_for_runs_that_end_in_order(
         assert np.array_equal(there.ranks, alone.ranks)
     dask_groups.drop_all()
     assert all(link._barrier.broken for link in made)
+
+
+def test_devices_are_free_once_a_run_has_ended(
+    seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch, shim_folder: Path
+) -> None:
+    pools = {seat.device: Pool() for seat in seats}
+
+    def make_backend(name: str, *_: Any) -> Any:
+        return CudaBackend(PooledDevice(shim_folder, pools[name]), pairs=True)
+
+    monkeypatch.setattr(stripe, "make_backend", make_backend)
+    key_of_a_meeting(monkeypatch, seats)
+    with Stored(GRAPH, 300) as store:
+        plan, tiles = plan_for(store, SETTINGS, 2, 1, pinned=True)
+        # Nobody may have to look for cycles first: the next run may begin at once.
+        gc.disable()
+        try:
+            for _ in range(2):
+                rank_graph(tiles, plan, SETTINGS, path=store.path, client=client, backend="cuda")
+                assert [pool.used for pool in pools.values()] == [0, 0]
+        finally:
+            gc.enable()
+    assert all(pool.most > 0 for pool in pools.values())
 
 
 @pytest.mark.long

@@ -353,6 +353,8 @@ class StripeWorker:
                 keep_group(self._own.worker, self._place, communicator)
             else:
                 communicator.abort()
+        # The worker lets go of this actor later than the next run begins, which has as much of the device.
+        self._own_push = None
         if self._shared is not None:
             self._shared.close()
         if isinstance(self._backend, Streams):

@@ -199,7 +199,8 @@ class HostLink:
     def broadcast(self, source: Any, target: Any, root: int) -> None:
         """See Link."""
         if root == self._rank:
-            self._sent[0] = source.copy()
+            # On its way it is in the memory of no device.
+            self._sent[0] = np.array(source)
         self._barrier.wait()
         target[...] = self._sent[0]
         self._barrier.wait()
