@@ -64,15 +64,18 @@ class WorkGroup:
     threads: int  # of a block
 
 
-def shape_axes(word: int, *, hubs: bool) -> list[Axis]:
-    """Return the constants of the balanced product to try, for so many bytes gathered of a node."""
+def shape_axes(word: int, *, hubs: bool, decoded: bool) -> list[Axis]:
+    """Return the constants of the balanced product to try, for so many bytes gathered of a node.
+
+    Columns that are `decoded` are read by the lanes that take them.
+    """
     near = [
         {"teams": teams, "resident": resident, "each": 1, "hubs": (kib << 10) // word // 32 * 32}
         for teams, resident, kib in HUB_BLOCKS
     ]
     return [
         [{"teams": teams, "resident": resident, "hubs": 0} for teams, resident in BLOCKS],
-        [{"edge_order": order} for order in (False, True) if word <= 4 or not order],
+        [{"edge_order": order} for order in (False, True) if not order or (word <= 4 and not decoded)],
         [{"each": each} for each in (1, 4, 16)],
         near if hubs else [],
     ]
@@ -99,7 +102,7 @@ class Search(Laid):
 
             return partial(self.run, product, stored), bits
 
-        axes = shape_axes(READS[reads].bytes, hubs=self.hubs)
+        axes = shape_axes(READS[reads].bytes, hubs=self.hubs, decoded=decoded)
         self.search(f"balanced{', packed' * (not decoded)}, {reads}", default, axes, make)
 
     def packed(self, reads: str) -> None:
