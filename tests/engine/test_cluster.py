@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -128,24 +129,34 @@ def test_every_way_of_running_gives_the_bits_of_this_process(stored, client):
 def test_ranks_are_sent_to_a_client_whose_memory_workers_do_not_see(stored, client, monkeypatch):
     store = stored(GRAPH, 700)
     scaled(client, 2)
-    shared: list[str] = []
-    read = engine_cluster.read_shared
-    monkeypatch.setattr(
-        engine_cluster, "read_shared", lambda path, out: shared.append(path) or read(path, out)
-    )
-    near = rank(store, stripes=STRIPES, client=client)
-    assert len(set(shared)) == 2
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            SharedMemory,
-            "__init__",
-            lambda self, size, _: vars(self).update(path="", _descriptor=-1, array=np.zeros(size, np.uint8)),
-        )
-        far = rank(store, stripes=STRIPES, client=client)
-    assert len(shared) == 2
-    assert np.array_equal(near.ranks, far.ranks)
+    made: list[SharedMemory] = []
+    sent: list[bool] = []
+    gather = client.gather
+
+    def gathered(*what: Any, **how: Any) -> Any:
+        found = gather(*what, **how)
+        sent.extend(part is not None for _, part, _ in found)
+        return found
+
+    def memory_at(path: str | None, size: int) -> SharedMemory:
+        made.append(SharedMemory(size))
+        if path is not None:
+            made[-1].address = made[-1].address._replace(path=path)
+        return made[-1]
+
+    monkeypatch.setattr(client, "gather", gathered)
+    alone = rank(store, stripes=STRIPES)
+    other = SharedMemory(GRAPH.nodes)
+    for path, sends in {None: False, "": True, "/dev/null": True, other.address.path: True}.items():
+        sent.clear()
+        monkeypatch.setattr(engine_cluster, "SharedMemory", partial(memory_at, path))
+        assert np.array_equal(rank(store, stripes=STRIPES, client=client).ranks, alone.ranks)
+        assert sent == [sends, sends]
+    assert not other.array.any()
     # The numbers of descriptors are used again.
-    assert not any("oocpr" in str(Path(path).readlink()) for path in shared if Path(path).exists())
+    other.close()
+    paths = [Path(memory.address.path) for memory in made]
+    assert not any("oocpr" in str(path.readlink()) for path in paths if path.is_symlink())
 
 
 @pytest.mark.long

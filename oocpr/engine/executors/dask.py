@@ -9,20 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from oocpr.engine.cuda.communication import has_nccl, new_unique_id
 from oocpr.engine.cuda.device import all_devices, free_memory, open_device
@@ -39,7 +35,6 @@ from oocpr.engine.executors.dask_copies import remove_copies
 from oocpr.engine.executors.dask_groups import Place, common_group, reserve_group
 from oocpr.engine.executors.dask_worker import (
     Decision,
-    SharedRanks,
     StripeWorker,
     WorkerAddress,
     close_workers,
@@ -48,11 +43,14 @@ from oocpr.engine.executors.dask_worker import (
     reduce_epoch,
     sweep_epoch,
 )
-from oocpr.engine.executors.shared_memory import SharedMemory, read_shared
+from oocpr.engine.executors.shared_memory import SharedMemory
 from oocpr.errors import DoesNotFitError, LostError, UsageError
 from oocpr.plan.partition import stripe_owner
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from oocpr.engine.method import PassRecord, Solution, State
     from oocpr.engine.settings import Settings
     from oocpr.engine.stripe import Job
@@ -317,17 +315,11 @@ class DaskExecutor:
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
-        token = secrets.token_bytes(16)
-        with closing(SharedMemory(len(token), np.uint8)) as own:
-            own.array[:] = np.frombuffer(token, np.uint8)
+        with closing(SharedMemory(self._nodes)) as shared:
             with self._errors():
                 made = [
                     self._client.submit(
-                        finish_stripes,
-                        address.key,
-                        state,
-                        (own.path, token),
-                        **self._on(address, "finish", 0),
+                        finish_stripes, address.key, state, shared.address, **self._on(address, "finish", 0)
                     )
                     for address in self._addresses
                 ]
@@ -335,17 +327,13 @@ class DaskExecutor:
             with self._errors():
                 # Not through the scheduler, if this process reaches the workers.
                 found = self._watch.during(partial(self._client.gather, made, direct=True), self._names)
-            parts, peaks = zip(*found, strict=True)
-            self._peak = max(peaks)
-            if len(parts) == 1 and isinstance(parts[0], np.ndarray):
-                return parts[0]
-            ranks, at, pieces = np.empty(self._nodes), 0, []
-            for part in parts:
-                pieces.append(ranks[at : at + part.size])
-                at += part.size
-            with self._errors(), ThreadPoolExecutor(len(parts)) as pool:
-                list(pool.map(_take, parts, pieces))
-        return ranks
+        self._peak = max(peak for _, _, peak in found)
+        for first, part, _ in found:
+            if part is not None:
+                if part.size == self._nodes:
+                    return cast("NDArray[np.float64]", part)
+                shared.array[first : first + part.size] = part
+        return shared.array
 
     def peak_memory(self) -> int:
         """See Executor; of the workers, known once they have finished."""
@@ -445,14 +433,6 @@ def _assignments(job: Job, client: Any) -> list[DeviceAssignment]:
     if not assigned:
         raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
     return [assigned[stripe_owner(stripe, stripes, len(assigned))] for stripe in range(stripes)]
-
-
-def _take(part: NDArray[np.float64] | SharedRanks, out: NDArray[np.float64]) -> None:
-    """Put the ranks of a worker where they belong."""
-    if isinstance(part, SharedRanks):
-        read_shared(part.path, out)
-    else:
-        out[:] = part
 
 
 async def _scattered(client: Any, value: Any, workers: Sequence[str]) -> list[Any]:

@@ -32,14 +32,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
-import numpy as np
-
 from oocpr.engine.backend import Streams
 from oocpr.engine.cuda.device import download
 from oocpr.engine.executors.dask_client import RANK_AGAIN
 from oocpr.engine.executors.dask_copies import WorkerCopies
 from oocpr.engine.executors.dask_groups import drop_reserved, join_group, keep_group
-from oocpr.engine.executors.shared_memory import SharedMemory, sees
+from oocpr.engine.executors.shared_memory import SharedAddress, find_shared
 from oocpr.engine.reduction import PassReport, is_over, record_pass, reduce_pass
 from oocpr.engine.stripe import StripeGroup
 from oocpr.engine.tiles.groups import GroupedStore
@@ -50,6 +48,7 @@ from oocpr.store.checkpoint import CheckpointFolder
 from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import PushSums
@@ -135,13 +134,6 @@ class WorkerAddress:
     key: str
 
 
-class SharedRanks(NamedTuple):
-    """Where ranks of a worker are in shared memory, and how many."""
-
-    path: str
-    size: int
-
-
 class StripeWorker:
     """Some stripes of a run, on the worker that owns them; made by a task of that worker."""
 
@@ -171,7 +163,6 @@ class StripeWorker:
         # Whether devices send each other their pushes, and only sums go from actor to actor.
         self._device_to_device = False
         self._own_push: Any = None
-        self._shared: SharedMemory | None = None
         # The worker's own threads are for tasks, and its event loop has to stay free.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oocpr-stripes")
         stored = open_on_worker(job.path, job.identity)
@@ -321,18 +312,18 @@ class StripeWorker:
         for stripe in stripes:
             await self._copies.fetch(number, stripe, [holder])
 
-    def finish(self, state: State) -> NDArray[np.float64]:
-        """Sum of p and r of the rows of all its stripes."""
-        self._finished = True
-        return self._thread.submit(self._group.finish, state).result()
+    def finish(
+        self, state: State, shared: NDArray[np.float64] | None
+    ) -> tuple[int, NDArray[np.float64] | None]:
+        """Sum of p and r of the rows of all its stripes, and the first of these rows.
 
-    def share(self, state: State) -> SharedRanks:
-        """Do as `finish`, in memory that processes of this machine read until the worker is closed."""
+        They are put into `shared`, where all rows are, or returned if there is no such memory.
+        """
         self._finished = True
-        rows = sum(spec.rows for spec in self._group.specs)
-        self._shared = shared = SharedMemory(rows, np.float64)
-        self._thread.submit(self._group.finish, state, shared.array).result()
-        return SharedRanks(shared.path, rows)
+        first, last = self._group.specs[0].row_begin, self._group.specs[-1].row_end
+        out = None if shared is None else shared[first:last]
+        ranks = self._thread.submit(self._group.finish, state, out).result()
+        return first, ranks if shared is None else None
 
     async def meet(self) -> bool:
         """Wait for the devices of the other workers; returns whether they reach each other."""
@@ -355,8 +346,6 @@ class StripeWorker:
                 communicator.abort()
         # The worker lets go of this actor later than the next run begins, which has as much of the device.
         self._own_push = None
-        if self._shared is not None:
-            self._shared.close()
         if isinstance(self._backend, Streams):
             self._backend.close()
 
@@ -437,18 +426,13 @@ def _reduced(
 
 
 def finish_stripes(
-    key: str, state: State, client: tuple[str, bytes]
-) -> tuple[NDArray[np.float64] | SharedRanks, int]:
-    """Sum of p and r of all rows of a worker's stripes, in a task; most bytes that its process had, too.
-
-    `client` is where the client has some bytes in shared memory, and these bytes. If they are found there, it
-    is told where they are in this process's, and reads them faster than what is sent to it.
-    """
+    key: str, state: State, address: SharedAddress
+) -> tuple[int, NDArray[np.float64] | None, int]:
+    """Do what `StripeWorker.finish` does, in a task; most bytes that its process had, too."""
     from distributed import get_worker
 
     actor: Any = get_worker().state.actors[key]
-    made = actor.share(state) if sees(*client) else actor.finish(state)
-    return made, peak_resident()
+    return *actor.finish(state, find_shared(address)), peak_resident()
 
 
 def close_workers(token: str) -> None:

@@ -1,77 +1,75 @@
-"""Memory that processes of one machine and user read from each other, by a path; it goes with its process."""
+"""Memory of a process that others of its machine and user write to; it goes with the last that has it."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import secrets
 import stat
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from oocpr.system import in_threads
+_MARK_BYTES = 16
+
+
+class SharedAddress(NamedTuple):
+    """Where an array of so many float64 is, followed by a `mark` that no other memory has there."""
+
+    path: str
+    size: int
+    mark: bytes
 
 
 class SharedMemory:
-    """An array, of zeros at first, which others read at `path` until it is closed.
+    """An array of float64, shape (size,), zeros at first, that others find at `address` until it is closed.
 
-    The path is empty, and leads nowhere, if the system has no such memory.
+    The address leads nowhere if the system has no such memory. The array stays.
     """
 
-    def __init__(self, size: int, dtype: DTypeLike) -> None:
-        self.path, self._descriptor = "", -1
-        nbytes = size * np.dtype(dtype).itemsize
-        memory: Any = bytearray(0)
+    def __init__(self, size: int) -> None:
+        path, self._descriptor = "", -1
         if hasattr(os, "memfd_create"):
             self._descriptor = os.memfd_create("oocpr")
-            self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-            os.truncate(self._descriptor, nbytes)
-        if nbytes:
-            # Through a map several threads make pages at once, and of those that write to a file one.
-            memory = mmap.mmap(self._descriptor, nbytes)
-        self.array: NDArray[Any] = np.frombuffer(memory, dtype)
+            path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+            os.truncate(self._descriptor, 8 * size + _MARK_BYTES)
+        memory = mmap.mmap(self._descriptor, 8 * size + _MARK_BYTES)
+        self.address = SharedAddress(path, size, secrets.token_bytes(_MARK_BYTES))
+        memory[8 * size :] = self.address.mark
+        self.array: NDArray[np.float64] = np.frombuffer(memory, count=size)
 
     def close(self) -> None:
-        """Let nobody read it any more."""
+        """Let nobody find it any more."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
-def read_shared(path: str, out: NDArray[Any]) -> None:
-    """Read an array from another process's memory; OSError if it is not there, or not as long as `out`.
+def find_shared(address: SharedAddress) -> NDArray[np.float64] | None:
+    """Find the array at an address, to write to it; None if this process does not see that memory.
 
     Examples
     --------
-    >>> memory, out = SharedMemory(3, int), np.zeros(3, int)
-    >>> memory.array[:] = range(3)
-    >>> read_shared(memory.path, out)
+    >>> memory = SharedMemory(3)
+    >>> find_shared(memory.address)[:] = range(3)
     >>> memory.close()
-    >>> out.tolist()
-    [0, 1, 2]
+    >>> memory.array.tolist(), find_shared(memory.address)
+    ([0.0, 1.0, 2.0], None)
     """
-    # Another process may use the number for something else by now, and a pipe would be waited for.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    # On another machine another process may have the number, and the path may be that of a pipe.
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_size != out.nbytes:
-            raise OSError(f"{path} is other memory")
-
-        def read(lo: int, hi: int) -> None:
-            if os.preadv(descriptor, [out[lo:hi].data], lo * out.itemsize) != (hi - lo) * out.itemsize:
-                raise OSError(f"{path} ends early")
-
-        in_threads(read, out.size)
+        descriptor = os.open(address.path, os.O_RDWR | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        found, begin = os.fstat(descriptor), 8 * address.size
+        if not stat.S_ISREG(found.st_mode) or found.st_size != begin + _MARK_BYTES:
+            return None
+        if os.pread(descriptor, _MARK_BYTES, begin) != address.mark:
+            return None
+        return np.frombuffer(mmap.mmap(descriptor, found.st_size), count=address.size)
+    except OSError:
+        return None
     finally:
         os.close(descriptor)
-
-
-def sees(path: str, content: bytes) -> bool:
-    """Whether this process reads these bytes at a path; then the other reads what this one shares, too."""
-    found = np.empty(len(content), np.uint8)
-    try:
-        read_shared(path, found)
-    except OSError:
-        return False
-    return found.tobytes() == content
