@@ -14,6 +14,7 @@ import numpy as np
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import UsageError
 from oocpr.plan.device_plan import plan_on_devices, resident_weights
+from oocpr.plan.forecast import DEVICE_MIXING
 from oocpr.plan.memory import SEGMENTED_KERNELS, SEGMENTED_METHODS, weighted_tile_bytes
 from oocpr.plan.partition import GraphStats, speed_shares, stripe_owner, stripe_tiles, weighted_stripes
 from oocpr.plan.plan import PlanRequest, choose_method, make_plan
@@ -441,11 +442,14 @@ def plan_for_devices(
             all_resident=size.all_resident,
             rows_in_host=size.rows_in_host,
             partitioned=size.partitioned,
+            most_remembered=size.remembered,
         )
         return plan, GroupedStore(store, layout)
 
     edges = STREAMED_EDGES if len(devices) == 1 else SHARED_EDGES
-    wanted = list(group_sizes(stats, edges, alone=alone))
+    # A pass takes several times as long with rows in memory of the host; a shorter history takes more passes.
+    shorter = () if request.reproducible or request.method != "mixed" else range(DEVICE_MIXING, -1, -1)
+    wanted = list(group_sizes(stats, edges, alone=alone, remembered=shorter))
     if not rows_in_host:
         wanted = [size for size in wanted if not size.rows_in_host]
     if request.reproducible:
@@ -479,8 +483,8 @@ def _fastest(
 
 
 def _cost(plan: Plan) -> tuple[bool, float]:
-    """What a pass of tiles that stream takes, to compare: reads of the store, then what is sent."""
+    """What passes over tiles that stream take, to compare: reads of the store, then what is sent."""
     stats, devices = plan.stats, plan.devices
     resident = sum(tiers.on_device for tiers in devices)
     sent = pass_bytes(stats.column_bytes, stats.tiles, resident=resident, devices=len(devices))
-    return plan.cached_tiles < stats.tiles, plan.partitions * sent
+    return plan.cached_tiles < stats.tiles, plan.passes * plan.partitions * sent

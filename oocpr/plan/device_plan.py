@@ -55,6 +55,7 @@ def plan_on_devices(
     all_resident: bool,
     rows_in_host: bool = False,
     partitioned: bool = False,
+    most_remembered: int | None = None,
 ) -> Plan:
     """Decide how a run uses the memory of one or several devices and of the host.
 
@@ -75,9 +76,17 @@ def plan_on_devices(
     partitioned
         Whether what they gather may be there in column partitions, as few as there is room for. Only with
         rows in memory of the host, and one device.
+    most_remembered
+        Passes that mixing remembers at most where memory is short: then rows neither propose nor gather what
+        others do. None for as much of both as pays.
     """
     plan_stripe = partial(
-        _plan_stripe, stats, all_resident=all_resident, rows_in_host=rows_in_host, partitioned=partitioned
+        _plan_stripe,
+        stats,
+        all_resident=all_resident,
+        rows_in_host=rows_in_host,
+        partitioned=partitioned,
+        most_remembered=most_remembered,
     )
     given = request.device_memory
     if stripes is None:
@@ -132,13 +141,16 @@ def _plan_stripe(
     all_resident: bool,
     rows_in_host: bool,
     partitioned: bool,
+    most_remembered: int | None,
 ) -> Plan:
     """Plan the stripe of one device, which has so much memory for it, as if it were the run."""
     groups, (tiles, rows) = len(layout.sizes), layout.sizes[:, [0, 3]].sum(axis=0).tolist()
     mixed = request.method == "mixed"
     # What others propose doubles what is gathered, which costs nothing while the link is busy.
-    pairs = mixed and not all_resident and not rows_in_host and not request.reproducible
-    remembered = min(request.mixing, DEVICE_MIXING) if mixed else 0
+    short = most_remembered is not None
+    pairs = mixed and not (all_resident or rows_in_host or short or request.reproducible)
+    wanted = min(request.mixing, DEVICE_MIXING) if mixed else 0
+    remembered = wanted if most_remembered is None else min(wanted, most_remembered)
 
     def needed(sweeps: int, slots: int, partitions: int, *, layouts_stay: bool = False) -> DeviceNeed:
         return device_need(
@@ -160,7 +172,9 @@ def _plan_stripe(
             partial(needed, partitions=partitions),
             memory,
             # What is swept inside a tile reads proposals, which are not kept from partition to partition.
-            sweeps=_sweeps(stats, request, all_resident=all_resident) if mixed and partitions == 1 else 1,
+            sweeps=1
+            if short or not mixed or partitions > 1
+            else _sweeps(stats, request, all_resident=all_resident),
             slots=0 if all_resident else min(DEVICE_SLOTS, groups),
             min_slots=None if not rows_in_host else MIN_ALTERNATING_SLOTS if tiles > groups else 1,
             min_sweeps=None if request.reproducible else 1,
@@ -225,7 +239,15 @@ def _plan_stripe(
         inside=inside,
         layouts_stay=layouts_stay,
     )  # fmt: skip
-    passes = predicted_passes(request.damping, request.tol, request.method, stats.local_share, pairs=pairs)
+    passes = predicted_passes(
+        request.damping,
+        request.tol,
+        # What neither proposes nor remembers is pushed as it is.
+        "residual" if mixed and short and not remembered else request.method,
+        stats.local_share,
+        pairs=pairs,
+        mixing=remembered if remembered < wanted else None,
+    )
     return Plan(
         stats, request.method, request.reads, ((0, groups),), remembered, sweeps, host, request.memory,
         on_device + in_host, True, passes, proposals, (tiers,), reproducible=request.reproducible,

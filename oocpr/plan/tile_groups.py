@@ -57,24 +57,37 @@ class GroupSize(NamedTuple):
     all_resident: bool
     rows_in_host: bool
     partitioned: bool = False
+    remembered: int | None = None  # passes by mixing, with nothing proposed; None for both as much as pays
 
     @property
-    def way(self) -> tuple[bool, bool, bool]:
-        """What stays where, of groups of any size."""
-        return self[1:]
+    def way(self) -> tuple[bool, bool, bool, bool]:
+        """What stays where, of groups of any size, and whether rows have less than pays."""
+        return *self[1:4], self.remembered is not None
 
 
 def group_sizes(
-    stats: GraphStats, streamed_edges: tuple[int, ...], *, alone: bool = True
+    stats: GraphStats,
+    streamed_edges: tuple[int, ...],
+    *,
+    alone: bool = True,
+    remembered: Sequence[int] = (),
 ) -> Iterator[GroupSize]:
     """List the sizes in which a graph may be taken, the fastest first; for those that stream see pass_bytes.
 
     `streamed_edges` are those of groups that stream, the largest first; `alone` says whether there is one
-    device for one stripe.
+    device for one stripe; `remembered` are the passes that mixing may remember where memory is short.
     """
     # Rows leave the device last, and what they gather only if it is the only one.
-    ways = [(True, False, False), (False, False, False), (False, True, False), (False, True, True)]
-    for all_resident, rows_in_host, partitioned in ways if alone else ways[:3]:
+    ways: list[tuple[bool, bool, bool, int | None]] = [
+        (True, False, False, None),
+        (False, False, False, None),
+        *((False, False, False, few) for few in remembered),
+        (False, True, False, None),
+        (False, True, True, None),
+    ]
+    if not alone:
+        del ways[-1]
+    for all_resident, rows_in_host, partitioned, few in ways:
         wanted = GROUP_EDGES if all_resident else streamed_edges
         # A group has a tile at least, and is no larger than the graph.
         edges = dict.fromkeys(
@@ -83,7 +96,7 @@ def group_sizes(
         if not all_resident:
             edges[stats.tile_edges] = None
         for size in edges:
-            yield GroupSize(size, all_resident, rows_in_host, partitioned)
+            yield GroupSize(size, all_resident, rows_in_host, partitioned, few)
 
 
 def pass_bytes(column_bytes: int, groups: int, *, resident: int, devices: int = 1) -> float:

@@ -18,10 +18,11 @@ TIERS = "device, host, store"
 """Where tiles are, the first that has room."""
 
 STORAGE = {
-    (True, False, False): ("whole", "none", "device", "device"),
-    (False, False, False): ("streamed", "rows", "device", TIERS),
-    (False, True, False): ("rows in host", "rows", "host, reads on device", TIERS),
-    (False, True, True): ("columns", "columns", "host, part of reads on device", TIERS),
+    (True, False, False, False): ("whole", "none", "device", "device"),
+    (False, False, False, False): ("streamed", "rows", "device", TIERS),
+    (False, False, False, True): ("less history", "rows", "device", TIERS),
+    (False, True, False, False): ("rows in host", "rows", "host, reads on device", TIERS),
+    (False, True, True, False): ("columns", "columns", "host, part of reads on device", TIERS),
 }
 """Name, partition, storage of vectors and of the matrix, by `GroupSize.way`."""
 

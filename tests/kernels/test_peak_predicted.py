@@ -64,6 +64,7 @@ class Way(NamedTuple):
     rows_in_host: bool = False
     grouped: bool = True
     sliced: bool = False
+    less_history: bool = False
 
 
 def way_of(plan: Plan, stored: int) -> Way:
@@ -71,7 +72,8 @@ def way_of(plan: Plan, stored: int) -> Way:
     tiers = max(plan.devices, key=lambda tiers: tiers.typical)
     staying = [tiers.on_device for tiers in plan.devices]
     of_all = "all" if sum(staying) == plan.stats.tiles else "some" if all(staying) else "none"
-    return Way(of_all, tiers.rows_in_host, plan.stats.tiles < stored, tiers.partitions > 1)
+    less = of_all != "all" and not tiers.rows_in_host and not plan.proposals
+    return Way(of_all, tiers.rows_in_host, plan.stats.tiles < stored, tiers.partitions > 1, less)
 
 
 @pytest.mark.long
@@ -86,6 +88,9 @@ def way_of(plan: Plan, stored: int) -> Way:
         ("near", "cuda", Way("some")),
         ("near", "cuda", Way("some", rows_in_host=True)),
         ("rmat", "cuda", Way("some")),
+        ("rmat", "cuda", Way("some", less_history=True)),
+        ("rmat", "cuda:0,cuda:1", Way("some", grouped=False, less_history=True)),
+        ("weighted", "cuda", Way("some", grouped=False, less_history=True)),
         ("weighted", "cuda", Way("all")),
         ("weighted", "cuda", Way("some", grouped=False)),
         ("rmat", "cuda:0,cuda:1", Way("all")),
@@ -114,3 +119,26 @@ def test_a_run_takes_what_was_predicted(stores: dict[str, str], graph: str, devi
     assert run.predicted["peak_device_memory"] == max(tiers.typical for tiers in plans[budget].devices)
     assert run.predicted["peak_device_memory"] == pytest.approx(run.peak_device_memory, rel=0.15)
     assert run.peak_device_memory <= budget
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("device", ["cuda", "cuda:0,cuda:1"])
+def test_ranks_lie_within_their_bound_however_few_passes_mixing_remembers(
+    stores: dict[str, str], device: str
+) -> None:
+    opened = oocpr.open_graph(stores["rmat"])
+    exact = oocpr.pagerank(opened, device="reference", tol=1e-10).to_numpy()
+    settings = asked_settings("auto", None, damping=0.85, tol=1e-6, stop="certified")
+    budgets: dict[int, int] = {}
+    for given in range(2**20, 3 * 2**20, 2**14):
+        plan = planned_run(
+            opened.store, settings, base=2**28, memory="4GiB", device=device, device_memory=given
+        ).plan
+        if plan.fits and not plan.rows_in_host and not plan.proposals:
+            budgets.setdefault(plan.mixing, given)
+    assert budgets.keys() >= {0, 1}
+    for given in budgets.values():
+        found = oocpr.pagerank(opened, device=device, device_memory=given, memory="4GiB", tol=1e-6)
+        assert found.converged
+        assert found.error_bound <= 1e-6
+        assert np.abs(found.to_numpy() - exact).sum() <= found.error_bound + 1e-10

@@ -140,18 +140,28 @@ def test_a_tile_is_a_group_even_if_it_has_more_edges(count: int, tile_edges: int
     assert groups == ((0, count),)
 
 
-@given(st.integers(1, 40), st.integers(10, 30), st.integers(0, 2**17), st.booleans(), st.booleans())
+@given(
+    st.integers(1, 40),
+    st.integers(10, 30),
+    st.integers(0, 2**17),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([(), (3, 2, 1, 0)]),
+)
 def test_sizes_of_groups_fall_without_repeats(
-    count: int, bits: int, more: int, alone: bool, shared: bool
+    count: int, bits: int, more: int, alone: bool, shared: bool, remembered: tuple[int, ...]
 ) -> None:
     stats = replace(STATS, tiles=count, tile_edges=2**bits + more)
     streamed = SHARED_EDGES if shared else STREAMED_EDGES
-    found = list(group_sizes(stats, streamed, alone=alone))
+    found = list(group_sizes(stats, streamed, alone=alone, remembered=remembered))
     assert len(set(found)) == len(found)
     ways = list(dict.fromkeys(size[1:] for size in found))
-    # What stays, then what streams; rows leave the device, and what they gather only if it is alone.
-    every = [(True, False, False), (False, False, False), (False, True, False), (False, True, True)]
-    assert ways == every[: 4 if alone else 3]
+    # What stays, then what streams; then rows have less; they leave the device, and what they gather only if
+    # it is alone.
+    every: list[tuple[bool | int | None, ...]] = [(True, False, False, None), (False, False, False, None)]
+    every += [(False, False, False, few) for few in remembered]
+    every += [(False, True, False, None), (False, True, True, None)][: 2 if alone else 1]
+    assert ways == every
     for way in ways:
         edges = [size.edges for size in found if size[1:] == way]
         assert edges == sorted(set(edges), reverse=True)

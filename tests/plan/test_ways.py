@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from oocpr.store.graph import GraphStore
 
 SMALL = replace(LARGE, nodes=2**20, edges=12 * 2**20, tiles=12, tile_edges=2**20, max_tile_rows=2**18)
-NAMES = ["whole", "streamed", "rows in host", "columns"]
+NAMES = ["whole", "streamed", "less history", "rows in host", "columns"]
+
+
+def names_of(method: str, *, reproducible: bool, columns: bool) -> list[str]:
+    """Names of the ways that there are: only mixing remembers, and not less of a reproducible run."""
+    less = method == "mixed" and not reproducible
+    return [name for name in NAMES[: 5 if columns else 4] if less or name != "less history"]
 
 
 def planned(
@@ -90,7 +96,8 @@ def test_each_way_is_taken_from_the_bytes_on_that_are_told(
 ) -> None:
     ways = planned((GIB,) * devices, stats=stats, **how).ways
     few = devices > 1 or "reproducible" in how or "stripes" in how
-    assert [way.name for way in ways] == NAMES[: 3 if few else 4]
+    method, reproducible = how.get("method", "mixed"), "reproducible" in how
+    assert [way.name for way in ways] == names_of(method, reproducible=reproducible, columns=not few)
     reached = within_reach(ways)
     assert reached[0].name == "whole"
     for way, before in zip(reached, [None, *reached], strict=False):
@@ -119,7 +126,11 @@ def test_the_way_that_is_marked_is_the_plans_own(
     marked = [way.why for way in plan.ways if way.taken]
     assert marked == ["taken, the first that fits"] * plan.fits
     # What stays where is what the plan says.
-    assert plan.rows_in_host == (name in NAMES[2:]) or not plan.fits
+    assert plan.rows_in_host == (name in NAMES[3:]) or not plan.fits
+    if name == "streamed":
+        assert method == "power" or (plan.mixing == 3 and plan.proposals != reproducible)
+    if name == "less history":
+        assert (method, reproducible, plan.proposals, plan.sweeps) == ("mixed", False, False, 1)
     assert plan.partitions == 1 or name == "columns" or not plan.fits
     if name == "whole":
         assert sum(tiers.on_device for tiers in plan.devices) == plan.stats.tiles
@@ -152,12 +163,12 @@ def test_what_the_whole_graph_takes_is_exact_for_groups_of_all_shapes(kernel, ro
 
 
 def test_too_little_memory_of_the_host_is_told_apart() -> None:
-    streamed = planned((GIB,)).ways[1]
+    less = planned((GIB,)).ways[2]
     # Ranks and out-degrees of all rows fit; what else rows have does not.
-    plan = planned((streamed.device_memory - 1,), memory=GIB)
+    plan = planned((less.device_memory - 1,), memory=GIB)
     assert not plan.fits
     assert [way.why for way in plan.ways] == [
-        *("more than is given",) * 2,
+        *("more than is given",) * 3,
         *("too little memory of the host",) * 2,
     ]
 
@@ -165,8 +176,8 @@ def test_too_little_memory_of_the_host_is_told_apart() -> None:
 def test_the_table_is_printed_and_written() -> None:
     plan = planned((2 * GIB, 2 * GIB))
     text = str(plan)
-    lines = text[text.index("divided") :].splitlines()[:4]
-    assert [line[:16].rstrip() for line in lines] == ["divided", *NAMES[:3]]
+    lines = text[text.index("divided") :].splitlines()[:5]
+    assert [line[:16].rstrip() for line in lines] == ["divided", *NAMES[:4]]
     (line,) = (line for line in lines if "taken" in line)
     name = taken(plan)
     assert line.startswith(f"{name} ")
