@@ -13,14 +13,15 @@ import numpy as np
 
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import UsageError
-from oocpr.plan.device_plan import plan_on_devices, resident_weights
-from oocpr.plan.forecast import DEVICE_MIXING
+from oocpr.plan.device_plan import ROW_EDGES, plan_on_devices, resident_weights
+from oocpr.plan.forecast import DEVICE_EDGES, DEVICE_MIXING, LINK_BYTES
 from oocpr.plan.memory import SEGMENTED_KERNELS, SEGMENTED_METHODS, weighted_tile_bytes
 from oocpr.plan.partition import GraphStats, speed_shares, stripe_owner, stripe_tiles, weighted_stripes
 from oocpr.plan.plan import PlanRequest, choose_method, make_plan
 from oocpr.plan.products import BALANCED
 from oocpr.plan.residency import IO, wants_direct
 from oocpr.plan.tile_groups import (
+    HOST_ROW_BYTES,
     SHARED_EDGES,
     STREAMED_EDGES,
     GroupSize,
@@ -447,7 +448,7 @@ def plan_for_devices(
         return plan, GroupedStore(store, layout)
 
     edges = STREAMED_EDGES if len(devices) == 1 else SHARED_EDGES
-    # A pass takes several times as long with rows in memory of the host; a shorter history takes more passes.
+    # A shorter history takes more passes.
     shorter = () if request.reproducible or request.method != "mixed" else range(DEVICE_MIXING, -1, -1)
     wanted = list(group_sizes(stats, edges, alone=alone, remembered=shorter))
     if not rows_in_host:
@@ -466,9 +467,13 @@ def plan_for_devices(
 def _fastest(
     sizes: Sequence[GroupSize], planned: Callable[[GroupSize], Planned]
 ) -> tuple[GroupSize, Planned]:
-    """Choose among plans with groups of these sizes, the fastest first; the last one if none fits."""
+    """Choose among plans with groups of these sizes, the fastest first; the last one if none fits.
+
+    If tiles stream, a longer history takes fewer passes, and rows on the device, larger groups or more of
+    them that stay make each shorter; which is better is counted.
+    """
     found: tuple[GroupSize, Planned] | None = None
-    for _, alike in groupby(sizes, lambda size: size.way):
+    for _, alike in groupby(sizes, lambda size: size.all_resident):
         fitting: list[tuple[GroupSize, Planned]] = []
         for size in alike:
             found = size, planned(size)
@@ -483,8 +488,14 @@ def _fastest(
 
 
 def _cost(plan: Plan) -> tuple[bool, float]:
-    """What passes over tiles that stream take, to compare: reads of the store, then what is sent."""
+    """What all passes over tiles that stream take, to compare: reads of the store, then what is sent."""
     stats, devices = plan.stats, plan.devices
     resident = sum(tiers.on_device for tiers in devices)
-    sent = pass_bytes(stats.column_bytes, stats.tiles, resident=resident, devices=len(devices))
-    return plan.cached_tiles < stats.tiles, plan.passes * plan.partitions * sent
+    sent = pass_bytes(
+        stats.column_bytes, stats.tiles, resident=resident, devices=len(devices), sweeps=plan.sweeps
+    )
+    # Each sweep after the first is two products, as rows of a tile are swept side by side.
+    products = stats.edges * (2 * plan.sweeps - 1) + ROW_EDGES * stats.nodes
+    computed = products / DEVICE_EDGES * LINK_BYTES / len(devices)
+    each = max(sent, computed) + plan.rows_in_host * HOST_ROW_BYTES * stats.nodes
+    return plan.cached_tiles < stats.tiles, plan.passes * plan.partitions * each

@@ -247,6 +247,7 @@ def _plan_stripe(
         stats.local_share,
         pairs=pairs,
         mixing=remembered if remembered < wanted else None,
+        swept=sweeps > 1,
     )
     return Plan(
         stats, request.method, request.reads, ((0, groups),), remembered, sweeps, host, request.memory,

@@ -398,7 +398,9 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
         # What neither proposes nor remembers is pushed as it is.
         method = "residual" if mixed and not proposals and not remembered else request.method
         mixing = remembered if remembered < wanted else None
-        return predicted_passes(request.damping, request.tol, method, stats.local_share, mixing=mixing)
+        return predicted_passes(
+            request.damping, request.tol, method, stats.local_share, mixing=mixing, swept=proposals
+        )
 
     better = None
     if remembered < wanted:

@@ -35,7 +35,7 @@ class Way:
     partition: str
     vectors: str
     matrix: str
-    device_memory: int  # bytes of each device from which on it is taken, if none before it takes less
+    device_memory: int  # bytes of each device from which on it fits
     taken: bool
     why: str
 
@@ -57,11 +57,13 @@ def explained(
         needs = [[(of.sharing * of.max_bytes, given[of.device]) for of in plan.devices] for plan in plans]
         name, partition, vectors, matrix = STORAGE[way]
         if taken is not None and taken.way == way:
-            why, tried = "taken, the first that fits", False
+            why, tried = "taken", False
         elif not tried:
             why = ""
         elif any(all(need <= most for need, most in each) for each in needs):
-            why = "too little memory of the host"
+            # Of ways that stream and fit, the fastest is taken.
+            slower = taken is not None and way[0] == taken.way[0]
+            why = "slower" if slower else "too little memory of the host"
         else:
             why = "more than is given"
         ways.append(

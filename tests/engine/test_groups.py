@@ -12,6 +12,7 @@ from oocpr.engine.planning import asked_settings
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.device_memory import DEVICE_SLOTS
+from oocpr.plan.forecast import DEVICE_MIXING
 
 from .digraphs import random_digraph
 from .running import planned_run
@@ -55,21 +56,56 @@ def test_memory_of_the_host_does_not_change_the_groups(opened):
     assert len(store.tile_rows) == 2
 
 
-def test_a_device_too_small_for_all_tiles_gets_groups_of_fewer(opened):
+@pytest.fixture
+def slow_host(monkeypatch):
+    """A host that takes long for its rows, as it does for those of a large graph."""
+    monkeypatch.setattr("oocpr.engine.planning.HOST_ROW_BYTES", 2**24)
+
+
+def test_a_device_too_small_for_all_tiles_gets_groups_of_fewer(opened, slow_host):
+    # Nothing is remembered of which there could be less.
+    settings = replace(SETTINGS, method="residual")
+
     def less(**given):
-        tiers = planned_run(opened.store, SETTINGS, **DEVICE | given, **HOW)[1].device
+        tiers = planned_run(opened.store, settings, **DEVICE | given, **HOW)[1].device
         return tiers.layouts_stay, tiers.need.total + tiers.resident_bytes - 1
 
     # What is decoded goes first.
     decoded, given = less()
     packed, given = less(device_memory=given)
     assert (decoded, packed) == (True, False)
-    _, plan, store = planned_run(opened.store, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
+    _, plan, store = planned_run(opened.store, settings, **DEVICE | {"device_memory": given}, **HOW)
     assert plan.stats.tiles == opened.store.tiles
     assert plan.device.need.total + plan.device.resident_bytes <= given
     assert len(plan.stripes) == 1
     assert store.layout.bounds.tolist() == list(range(opened.store.tiles + 1))
     assert 1 <= plan.device.slots <= DEVICE_SLOTS
+
+
+def test_history_gets_shorter_where_groups_would_be_many(opened, slow_host):
+    tiers = planned_run(opened.store, SETTINGS, **DEVICE, **HOW)[1].device
+    given = tiers.need.total + tiers.resident_bytes
+    plans = []
+    while not plans or plans[-1].mixing > 0:
+        given -= 1000
+        plans.append(planned_run(opened.store, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)[1])
+    # Kernels of 24 groups take longer to launch than a pass more would take.
+    assert {plan.stats.tiles for plan in plans} == {1}
+    assert [plan.mixing for plan in plans] == sorted((plan.mixing for plan in plans), reverse=True)
+    assert not any(plan.rows_in_host for plan in plans)
+
+
+def test_few_rows_leave_the_device_before_kernels_are_launched_for_many_groups(opened):
+    tiers = planned_run(opened.store, SETTINGS, **DEVICE, **HOW)[1].device
+    given = tiers.need.total + tiers.resident_bytes
+    rows_in_host = False
+    while not rows_in_host:
+        given -= 1000
+        _, plan, _ = planned_run(opened.store, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
+        assert (plan.fits, plan.stats.tiles) == (True, 1)
+        rows_in_host = plan.rows_in_host
+    # The host remembers as much as pays.
+    assert plan.mixing == DEVICE_MIXING
 
 
 SEVERAL = {"device": "cuda:0,cuda:1,cuda:2", "device_memory": "8GiB"}

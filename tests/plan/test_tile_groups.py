@@ -186,12 +186,13 @@ def test_the_size_is_taken_that_has_least_on_its_way() -> None:
     # Small groups leave room for more that stay; very small ones keep the host busy.
     few, more, many = (
         pass_bytes(2**31, groups, resident=groups * staying // 128)
-        for groups, staying in ((32, 0), (128, 48), (1024, 64))
+        for groups, staying in ((32, 0), (64, 48), (1024, 64))
     )
     assert more < few < many == 1024 * LAUNCHED_BYTES
     # Devices share the links' work and not the host's.
     assert pass_bytes(2**31, 32, resident=0, devices=2) == few / 2
     assert pass_bytes(2**31, 1024, resident=64, devices=2) == many
+    assert pass_bytes(2**31, 1024, resident=64, sweeps=3) == 2 * many
 
 
 def counted(edges: int, rows: int) -> list[int]:

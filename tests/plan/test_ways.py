@@ -70,7 +70,7 @@ def taken(plan: Plan) -> str | None:
 
 
 def within_reach(ways: tuple[Way, ...]) -> list[Way]:
-    """Ways that some memory of the devices leads to: none before takes less."""
+    """Ways that fit within some memory of the devices in which none before does."""
     return [
         way for number, way in enumerate(ways)
         if all(before.device_memory > way.device_memory for before in ways[:number])
@@ -91,7 +91,7 @@ def within_reach(ways: tuple[Way, ...]) -> list[Way]:
     ],
     ids=str,
 )
-def test_each_way_is_taken_from_the_bytes_on_that_are_told(
+def test_each_way_fits_from_the_bytes_on_that_are_told(
     devices: int, stats: GraphStats, how: dict[str, Any]
 ) -> None:
     ways = planned((GIB,) * devices, stats=stats, **how).ways
@@ -102,7 +102,9 @@ def test_each_way_is_taken_from_the_bytes_on_that_are_told(
     assert reached[0].name == "whole"
     for way, before in zip(reached, [None, *reached], strict=False):
         exact = planned((way.device_memory,) * devices, stats=stats, **how)
-        assert taken(exact) == way.name
+        # What streams may just fit and be slower than what has more memory left for tiles.
+        other = taken(exact)
+        assert other == way.name or NAMES.index(other) > NAMES.index(way.name) > 0
         assert [each.device_memory for each in exact.ways] == [each.device_memory for each in ways]
         less = planned((way.device_memory - 1,) * devices, stats=stats, **how)
         assert taken(less) not in (way.name, before and before.name)
@@ -124,7 +126,7 @@ def test_the_way_that_is_marked_is_the_plans_own(
     assert replace(plan, ways=()) == planned(tuple(given), stats=stats, memory=memory, explain=False, **how)
     name = taken(plan)
     marked = [way.why for way in plan.ways if way.taken]
-    assert marked == ["taken, the first that fits"] * plan.fits
+    assert marked == ["taken"] * plan.fits
     # What stays where is what the plan says.
     assert plan.rows_in_host == (name in NAMES[3:]) or not plan.fits
     if name == "streamed":
@@ -138,7 +140,8 @@ def test_the_way_that_is_marked_is_the_plans_own(
     if len(given) == 1:
         for way in refused:
             short = given[0] < way.device_memory
-            assert way.why == ("more than is given" if short else "too little memory of the host")
+            fits = "slower" if name and way.name != "whole" else "too little memory of the host"
+            assert way.why == ("more than is given" if short else fits)
     assert all(way.why == "" for way in plan.ways[len(refused) + 1 :])
 
 
