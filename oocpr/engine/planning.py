@@ -456,7 +456,7 @@ def plan_for_devices(
     if request.reproducible:
         # Partitions of what is gathered bring a row its sums in parts.
         wanted = [size for size in wanted if not size.partitioned]
-    taken, (plan, tiled) = _fastest(wanted, planned)
+    taken, (plan, tiled) = _fastest(wanted, planned, request.kernel)
     if explain:
         nothing = replace(request, device_memory=(0,) * len(given))
         chosen = taken if plan.fits else None
@@ -465,7 +465,7 @@ def plan_for_devices(
 
 
 def _fastest(
-    sizes: Sequence[GroupSize], planned: Callable[[GroupSize], Planned]
+    sizes: Sequence[GroupSize], planned: Callable[[GroupSize], Planned], kernel: str
 ) -> tuple[GroupSize, Planned]:
     """Choose among plans with groups of these sizes, the fastest first; the last one if none fits.
 
@@ -482,20 +482,24 @@ def _fastest(
                 if size.all_resident:
                     break
         if fitting:
-            return min(fitting, key=lambda found: _cost(found[1][0]))
+            return min(fitting, key=lambda found: _cost(found[1][0], kernel))
     assert found is not None, "there is a size"
     return found
 
 
-def _cost(plan: Plan) -> tuple[bool, float]:
+def _cost(plan: Plan, kernel: str) -> tuple[bool, float]:
     """What all passes over tiles that stream take, to compare: reads of the store, then what is sent."""
     stats, devices = plan.stats, plan.devices
     resident = sum(tiers.on_device for tiers in devices)
     sent = pass_bytes(
-        stats.column_bytes, stats.tiles, resident=resident, devices=len(devices), sweeps=plan.sweeps
-    )
+        stats.column_bytes, stats.tiles, resident=resident, devices=len(devices), sweeps=plan.sweeps,
+        decoded_first=kernel != BALANCED,
+    )  # fmt: skip
     # Each sweep after the first is two products, as rows of a tile are swept side by side.
     products = stats.edges * (2 * plan.sweeps - 1) + ROW_EDGES * stats.nodes
     computed = products / DEVICE_EDGES * LINK_BYTES / len(devices)
-    each = max(sent, computed) + plan.rows_in_host * HOST_ROW_BYTES * stats.nodes
+    each = max(sent, computed)
+    if plan.rows_in_host:
+        # Tiles and what kernels reach take turns.
+        each = sent + computed + HOST_ROW_BYTES * stats.nodes
     return plan.cached_tiles < stats.tiles, plan.passes * plan.partitions * each

@@ -25,9 +25,9 @@ STREAMED_EDGES = (2**25, 2**23, 2**21)
 LAUNCHED_BYTES = 16 * 2**20
 """Bytes that the link brings while the host launches the kernels of a group: 0.3 ms with an H200."""
 
-HOST_ROW_BYTES = 40
-"""Bytes that the link brings while the host computes a row: passes of R-MAT with 1.06 G edges took an H200
-and 16 cores 89 to 107 ms with rows in memory of the host, 37 to 56 without."""
+HOST_ROW_BYTES = 45
+"""Bytes that the link brings while the host computes a row: with rows in its memory, passes of R-MAT with
+1.06 G edges took an H200 and 16 cores 89 to 107 ms, 47 of them for tiles; of a web-like graph 39, of 23."""
 
 SHARED_EDGES = (2**26, *STREAMED_EDGES)
 """The same if several devices of one process share its Python: four H200s took 18 ms for a pass of R-MAT
@@ -103,14 +103,23 @@ def group_sizes(
             yield GroupSize(size, all_resident, rows_in_host, partitioned, few)
 
 
-def pass_bytes(column_bytes: int, groups: int, *, resident: int, devices: int = 1, sweeps: int = 1) -> float:
+def pass_bytes(
+    column_bytes: int,
+    groups: int,
+    *,
+    resident: int,
+    devices: int = 1,
+    sweeps: int = 1,
+    decoded_first: bool = False,
+) -> float:
     """Bytes that the link of a device could bring in the time of a pass: its groups, or while all start.
 
     `column_bytes` are those of all groups; all kernels are launched by one Python, half as many again for
-    each sweep after the first: 142 groups of three sweeps took an H200 50 to 88 ms.
+    each sweep after the first (142 groups of three sweeps took an H200 50 to 88 ms) and twice as many where
+    groups are decoded before they are multiplied (127 took it 60 to 85 ms, 38 to 55 otherwise).
     """
     sent = column_bytes * (groups - resident) / (groups * devices)
-    return max(sent, groups * LAUNCHED_BYTES * (1 + sweeps) / 2)
+    return max(sent, groups * LAUNCHED_BYTES * (1 + sweeps) / 2 * (1 + decoded_first))
 
 
 def group_bounds(

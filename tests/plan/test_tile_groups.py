@@ -193,6 +193,7 @@ def test_the_size_is_taken_that_has_least_on_its_way() -> None:
     assert pass_bytes(2**31, 32, resident=0, devices=2) == few / 2
     assert pass_bytes(2**31, 1024, resident=64, devices=2) == many
     assert pass_bytes(2**31, 1024, resident=64, sweeps=3) == 2 * many
+    assert pass_bytes(2**31, 1024, resident=64, decoded_first=True) == 2 * many
 
 
 def counted(edges: int, rows: int) -> list[int]:
