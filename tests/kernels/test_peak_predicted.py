@@ -95,7 +95,7 @@ def way_of(plan: Plan, stored: int) -> Way:
         ("weighted", "cuda", Way("some", grouped=False)),
         ("rmat", "cuda:0,cuda:1", Way("all")),
         ("rmat", "cuda:0,cuda:1", Way("some", rows_in_host=True, grouped=False)),
-        ("weighted", "cuda:0,cuda:1", Way("some", grouped=False)),
+        ("weighted", "cuda:0,cuda:1", Way("none")),
     ],
     ids=str,
 )
