@@ -14,9 +14,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -131,8 +131,9 @@ def _free_memory_of(names: Mapping[str, str], dask_worker: Any) -> int:
     return free_memory(names[dask_worker.address])
 
 
+@cache
 def visible_devices() -> list[VisibleDevice]:
-    """Devices of the process that this runs in; none if they cannot be used."""
+    """Devices of the process that this runs in, asked for once; none if they cannot be used."""
     try:
         names = all_devices().split(",")
         devices = [open_device(name) for name in names]
@@ -205,7 +206,9 @@ class DaskExecutor:
         self._epochs, self._nodes, self._peak = count(), job.plan.stats.nodes, 0
         self._held: list[Any] = []
         self._ahead: deque[tuple[Any, ...]] = deque()
+        self._ranks = SharedMemory(self._nodes)
         try:
+            self._ranks.fill()
             with self._errors():
                 places = self._places(assigned) if on_devices else []
                 jobs = self._watch.during(partial(client.sync, _scattered, client, job, self._names))
@@ -315,25 +318,25 @@ class DaskExecutor:
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
-        with closing(SharedMemory(self._nodes)) as shared:
-            with self._errors():
-                made = [
-                    self._client.submit(
-                        finish_stripes, address.key, state, shared.address, **self._on(address, "finish", 0)
-                    )
-                    for address in self._addresses
-                ]
-            self._wait_until_done(made)
-            with self._errors():
-                # Not through the scheduler, if this process reaches the workers.
-                found = self._watch.during(partial(self._client.gather, made, direct=True), self._names)
+        with self._errors():
+            made = [
+                self._client.submit(
+                    finish_stripes, address.key, state, self._ranks.address, **self._on(address, "finish", 0)
+                )
+                for address in self._addresses
+            ]
+        self._wait_until_done(made)
+        with self._errors():
+            # Not through the scheduler, if this process reaches the workers.
+            found = self._watch.during(partial(self._client.gather, made, direct=True), self._names)
+        ranks = self._ranks.array
         self._peak = max(peak for _, _, peak in found)
         for first, part, _ in found:
             if part is not None:
                 if part.size == self._nodes:
                     return cast("NDArray[np.float64]", part)
-                shared.array[first : first + part.size] = part
-        return shared.array
+                ranks[first : first + part.size] = part
+        return ranks
 
     def peak_memory(self) -> int:
         """See Executor; of the workers, known once they have finished."""
@@ -349,6 +352,7 @@ class DaskExecutor:
 
     def close(self) -> None:
         """See Executor."""
+        self._ranks.close()
         # After a fault there is nothing left to free, or nobody to be asked.
         with suppress(LostError, DoesNotFitError), self._errors():
             left = sorted(set(self._names) & set(check_workers(self._client, ())))
