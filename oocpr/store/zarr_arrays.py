@@ -172,7 +172,7 @@ class StoredArray:
         if lo == hi:
             return np.empty(0, self.array.dtype)
         with self._guarded(lo, hi):
-            if self._plain and hi - lo > self.chunk:
+            if self._plain:
                 return self._read_side_by_side(lo, hi)
             for k in range(lo // self.chunk, -(-hi // self.chunk)):
                 self._check_chunk(k)
@@ -190,7 +190,7 @@ class StoredArray:
         return SUPPORTED and isinstance(self.store, LocalStore) and self.codecs == codecs
 
     def _read_side_by_side(self, lo: int, hi: int) -> NDArray[np.generic]:
-        """Read chunks in as many threads as there are processors: Zarr takes one for what it does itself.
+        """Read chunks in as many threads as there are processors: Zarr takes one, and 4 ms for a chunk.
 
         A thread reads a few at once and decompresses them to where they belong. Whenever it calls the system
         by itself, or takes memory, it waits for the others, and for those that read tiles meanwhile.

@@ -95,6 +95,14 @@ def test_without_cupy() -> None:
     assert make_backend("auto", 1).name == "cpu"
 
 
+@pytest.mark.device
+def test_a_device_is_opened_once_and_keeps_its_kernels() -> None:
+    device = open_device("cuda")
+    assert open_device("cuda:0") is device
+    loaded = device.load("papers/vectors.cu", NUMBER="float")
+    assert open_device("cuda").load("papers/vectors.cu", NUMBER="float") is loaded
+
+
 def test_kernels_are_for_devices_and_known() -> None:
     with pytest.raises(UsageError, match="is for CUDA devices and the device is cpu"):
         make_backend("cpu", 1, "balanced")

@@ -40,6 +40,9 @@ _VALUE = re.compile(r"[A-Za-z_]\w*(::\w+)*")
 _TAKEN: dict[int, int] = {}
 """Most bytes that CuPy had taken of each device, by its number, when it gave some up."""
 
+_OPENED: dict[int, Device] = {}
+"""Devices of this process, by number, with the kernels that they have loaded."""
+
 
 class Kernels:
     """Kernels of a compiled source, each found once: CuPy takes as long to find one as to launch it."""
@@ -401,11 +404,13 @@ def all_devices() -> str:
 
 
 def open_device(name: str) -> Device:
-    """Open a CUDA device: ``cuda`` for the first one, or ``cuda:`` and its number.
+    """Open a CUDA device, once in a process: ``cuda`` for the first one, or ``cuda:`` and its number.
 
     Raises UsageError if CuPy or the driver is missing, there is no such device, or it is too old.
     """
     index = device_index(name)
+    if index in _OPENED:
+        return _OPENED[index]
     try:
         import cupy
     except ImportError as error:
@@ -415,7 +420,8 @@ def open_device(name: str) -> Device:
             f"{install_remedy('cuda13')} CUDA 12 wants cupy-cuda12x. Or use device cpu.",
         ) from error
     check_device(cupy, name, index)
-    return Device(index)
+    # Of two threads that open it, both get the first one's.
+    return _OPENED.setdefault(index, Device(index))
 
 
 def free_memory(name: str) -> int:

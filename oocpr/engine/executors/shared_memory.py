@@ -45,8 +45,8 @@ class SharedMemory:
     def fill(self) -> None:
         """Have the system make all pages meanwhile: whoever first writes to one would wait for it.
 
-        It makes 5 GB/s. Eight threads that touch pages get 3 GB/s of new ones, and 11 of what is there (host of
-        an H100, Linux 6.18, which has no huge pages for this).
+        It makes 5 GB/s. Eight threads that touch pages get 3 GB/s of new ones, and 11 of what is there (host
+        of an H100, Linux 6.18, which has no huge pages for this).
         """
         if self._descriptor >= 0 and self._filling is None:
             self._filling = Thread(target=self._fill, name="oocpr-shared-memory")
