@@ -113,7 +113,7 @@ class StoppedError(OocprError, TimeoutError):
     exit_code = 130
 
 
-EXTRAS = {"cloud": "fsspec aiohttp s3fs", "cuda13": "cupy-cuda13x"}
+EXTRAS = {"cloud": "fsspec aiohttp s3fs", "cuda13": "cupy-cuda13x", "notebook": "matplotlib"}
 """Packages that parts of this one need, by the name of the extra that has them."""
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from oocpr.api.arguments import ImportOptions, as_progress, checked, render_argument
 from oocpr.errors import UsageError, masked
+from oocpr.html import html_table
 from oocpr.sources.base import given
 from oocpr.sources.block import unused_columns
 from oocpr.units import parse_bytes
@@ -87,6 +88,23 @@ class Graph:
     def __repr__(self) -> str:
         place = "temporary" if self.temporary else masked(self.path)
         return f"Graph({self.nodes:,} nodes, {self.edges:,} edges, {place})"
+
+    def _repr_html_(self) -> str:
+        facts = self.info()
+        shown = (
+            "nodes",
+            "edges",
+            "dangling",
+            "self_loops",
+            "duplicates",
+            "weighted",
+            "order",
+            "names",
+            "source",
+        )
+        rows = [(name.replace("_", "-"), facts[name]) for name in shown]
+        rows.append(("bytes per edge", f"{facts['bytes_per_edge']:.2f}"))
+        return html_table(rows, caption=repr(self))
 
     def info(self) -> dict[str, Any]:
         """Say what the store holds.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING
 
 from oocpr.errors import DoesNotFitError, UsageError
@@ -320,6 +321,9 @@ class Plan:
             ),
             "predicted_peak_device_memory": self.predictions().get("peak_device_memory", 0),
         }
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         """Return the plan as a person reads it."""

@@ -17,14 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.errors import InputError, SetupError, UsageError
+from oocpr.html import html_table
 from oocpr.result.names import block_of, find_rows, permute_names, strings_of, valid_names, zip_blocks
 from oocpr.store.remote import is_url, local_file
 from oocpr.units import format_error_bound
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from matplotlib.axes import Axes
 
     from oocpr.engine.method import PassRecord, Solution
+    from oocpr.result.comparison import Comparison
     from oocpr.result.names import Name, Names
     from oocpr.store.graph import GraphStore
 
@@ -47,6 +50,12 @@ class Vector(Protocol):
     def chunks(self) -> Iterator[NDArray[np.float64]]:
         """Yield the vector's pieces in order."""
         ...
+
+
+class DegreeSource(Protocol):
+    """A graph that is open, such as `oocpr.Graph`."""
+
+    store: GraphStore
 
 
 class MemoryVector:
@@ -300,6 +309,10 @@ class Ranks:
         bound = format_error_bound(self.run.error_bound)
         return f"Ranks({self.nodes:,} nodes, {bound}, {state}, {self.run.passes} passes)"
 
+    def _repr_html_(self) -> str:
+        rows = ((node, f"{rank:.4g}") for node, rank in self.each_of_top(10))
+        return html_table(rows, header=("node", "rank"), caption=repr(self))
+
     def chunks(self) -> Iterator[NDArray[np.float64]]:
         """Yield the ranks in store order, in bounded pieces."""
         return self.vector.chunks()
@@ -416,6 +429,71 @@ class Ranks:
         if is_url(checked_path(path)):
             raise UsageError(f"{path} is no folder of this machine.", "Write .parquet or .csv to a URL.")
         write_zarr(self, Path(path))
+
+    def compare(self, other: Ranks, top: int = 100) -> Comparison:
+        """Compare with another ranking, as of the day before, by the names of the nodes.
+
+        Takes 32 bytes of memory per node, and what the names of `other` take where their order is another.
+
+        Parameters
+        ----------
+        other
+            Ranks of the same graph, or of one that shares nodes with it.
+        top
+            Nodes of largest rank whose overlap and order are compared.
+
+        Raises
+        ------
+        UsageError
+            If `other` has no ranks, or `top` is not a whole number from 0.
+        InputError
+            If several nodes have a name that is looked up.
+
+        Examples
+        --------
+        >>> from oocpr.result.names import ListedNames
+        >>> today = Ranks(np.array([0.5, 0.25, 0.25]), ListedNames(["a", "b", "new"]))
+        >>> print(today.compare(Ranks(np.array([0.25, 0.75]), ListedNames(["b", "a"])), top=2))
+        nodes              3, before 2
+        nodes in both      2
+        L1 distance        0.5
+        top 2 in both      100.0%
+        Kendall's tau      1.000
+        node  rank  before  place  before
+        a      0.5    0.75      1       1
+        new   0.25       0      2       -
+        """
+        from oocpr.result.comparison import compare_ranks
+
+        if not isinstance(other, Ranks):
+            raise UsageError(
+                f"other is {type(other).__name__}, no ranks.",
+                "Compare with what pagerank or read_ranks returns.",
+            )
+        check_count(top)
+        return compare_ranks(self, other, top)
+
+    def plot(self, graph: DegreeSource | None = None) -> list[Axes]:
+        """Draw the ranks with Matplotlib and return the axes.
+
+        The certified error against passes and seconds, if a run of this process made the ranks; how many
+        nodes have a rank or more; and with `graph`, the `oocpr.Graph` that was ranked, in-degrees against
+        ranks, as ``log10`` counts of nodes.
+
+        Raises
+        ------
+        UsageError
+            If the ranks are of another graph.
+        SetupError
+            If Matplotlib is not installed.
+        """
+        from oocpr.result.plots import check_same_graph, plot_ranks
+
+        if graph is None:
+            return plot_ranks(self, None)
+        store = graph.store
+        check_same_graph(self, store.identity, store.nodes)
+        return plot_ranks(self, lambda lo, hi: np.diff(store.indptr(lo, hi + 1)))
 
     def report(self, top: int = 10) -> dict[str, Any]:
         """Collect what the run did, ready for JSON.

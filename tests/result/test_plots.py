@@ -1,0 +1,97 @@
+"""What is drawn is what the ranks, their run and their graph have."""
+
+from __future__ import annotations
+
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import oocpr
+from oocpr.errors import SetupError, UsageError
+from oocpr.result.names import RowNames
+from oocpr.result.ranks import Ranks
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture
+def graph(tmp_path):
+    src, dst = np.random.default_rng(5).integers(0, 300, (2, 3000))
+    return oocpr.import_graph((src, dst), tmp_path / "graph.zarr")
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+
+
+def test_the_bound_against_passes_and_seconds(graph):
+    ranks = oocpr.pagerank(graph, method="mixed")
+    passes, times, _ = ranks.plot()
+    numbers, bounds = passes.lines[0].get_data()
+    assert list(numbers) == list(range(1, ranks.passes + 1))
+    assert list(bounds) == [record.bound for record in ranks.history]
+    assert_allclose(times.lines[0].get_xdata(), np.cumsum([record.seconds for record in ranks.history]))
+    assert bounds[-1] <= ranks.run.tol == passes.lines[1].get_ydata()[0]
+    passes.figure.savefig(graph.path + ".png")
+
+
+def test_ranks_from_elsewhere_have_their_distribution_drawn():
+    values = np.random.default_rng(2).pareto(1.2, 5000)
+    values /= values.sum()
+    (ax,) = Ranks(values, RowNames()).plot()
+    at, counts = ax.lines[0].get_data()
+    assert counts[0] == 5000
+    for edge, count in zip(at, counts, strict=True):
+        assert np.count_nonzero(values >= edge) == count
+    assert counts[-1] > 0
+
+
+def test_degrees_against_ranks(graph):
+    ranks = oocpr.pagerank(graph)
+    *_, ax = ranks.plot(graph)
+    assert ax.collections[0].get_array().sum() == graph.nodes
+    other = oocpr.import_graph(([0, 1], [1, 0]), graph.path + "2")
+    for wrong in (other, oocpr.import_graph(([0, 299], [299, 0]), graph.path + "3")):
+        with pytest.raises(UsageError, match="not of this graph"):
+            ranks.plot(wrong)
+
+
+def test_movers(graph):
+    ranks = oocpr.pagerank(graph)
+    found = ranks.compare(oocpr.pagerank(graph, damping=0.5))
+    ax = found.plot()
+    widths = [bar.get_width() for bar in ax.patches]
+    assert widths == [mover.rank - mover.other_rank for mover in found.movers[::-1]]
+    assert found.plot(ax) is ax
+
+
+def test_names_are_no_formulas():
+    from oocpr.result.names import ListedNames
+
+    one = Ranks(np.array([0.75, 0.25]), ListedNames(["$x", r"$\bad{"]))
+    found = one.compare(Ranks(np.array([0.25, 0.75]), one.names))
+    ax = found.plot()
+    ax.figure.canvas.draw()
+
+
+def test_without_matplotlib(graph, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(SetupError, match=r"Matplotlib cannot be imported.*pip install"):
+        oocpr.pagerank(graph).plot()
+
+
+def test_notebooks_show_tables(graph):
+    ranks = oocpr.pagerank(graph)
+    shown = ranks._repr_html_()
+    assert shown.count("<tr>") == 11
+    assert f'<caption style="white-space:nowrap">{repr(ranks).replace("<", "&lt;")}' in shown
+    assert f"<td>{graph.edges}</td>" in graph._repr_html_()
+    plan = oocpr.plan(graph)
+    assert plan._repr_html_() == f"<pre>{str(plan).replace('<', '&lt;')}</pre>"
