@@ -168,6 +168,8 @@ def test_python_of_the_readme_and_the_tutorial_runs(folder: Path) -> None:
     (seeds,) = blocks(ROOT / "docs" / "how-to" / "personal-ranks.md", "python")
     run(sys.executable, "-c", seeds, folder=folder)
     assert (folder / "personal.parquet").is_file()
+    run(sys.executable, "-c", "\n".join(blocks(ROOT / "docs/how-to/notebooks.md", "python")), folder=folder)
+    assert (folder / "ranks.png").is_file()
 
 
 def test_the_readme_is_short() -> None:
