@@ -26,6 +26,9 @@ INTERRUPTED = 130
 READER_GONE = 141
 UNEXPECTED = 1
 
+COMPLETION = "_OOCPR_COMPLETE"
+"""Environment variable with which a shell asks how a word may go on; see the documentation of Click."""
+
 EXIT_CODES = {
     0: "done; of rank: the certified bound is at most --tol",
     UNEXPECTED: "a defect of oocpr itself; --debug shows where",
@@ -120,6 +123,10 @@ def _run(words: list[str], asked: Sequence[int]) -> int:
     from oocpr.cli.options import Session
     from oocpr.errors import DoesNotFitError, OocprError
 
+    if asked_by_shell := os.environ.get(COMPLETION):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "oocpr", COMPLETION, asked_by_shell)
     session = Session()
     try:
         # Click's own main would end the process by itself when a pipe breaks.

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from oocpr.progress import Reporter
 
 
@@ -85,18 +88,55 @@ _BY_PARAMETER: dict[str, click.Option] = {}
 """All options by the names of their parameters; those of one name have the same flags in all commands."""
 
 
+METHODS = ("auto", "components", "mixed", "residual", "power", "cpms2", "cpms4")
+READS = ("float64", "float32", "bits16", "bits8")
+DEVICES = ("auto", "cpu", "cuda", "cuda:0", "cuda:all")
+KERNELS = (
+    "balanced", "csr-scalar", "csr-16", "csr-vector", "binned", "ell", "edges", "exchange", "chunked", "bcsr",
+)  # fmt: skip
+
+_NO_FILES = frozenset({"", "ADDRESS", "CHAR", "COLUMN", "K", "N", "NAME", "SCALE", "SIZE", "TIME"})
+_VALUES = re.compile(r"[a-z]+(\|[a-z]+)+")
+
+
+def _either(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _completion(kind: str, values: Sequence[str] = ()) -> Callable[..., list[CompletionItem]]:
+    """Make what a shell is told of a word that is begun: values that it may become, or to look for files."""
+    if _VALUES.fullmatch(kind):
+        values = kind.split("|")
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        if values or kind in _NO_FILES:
+            return [CompletionItem(value) for value in values if value.startswith(incomplete)]
+        return [CompletionItem(incomplete, type="file")]
+
+    return complete
+
+
 def option(
-    declaration: str, text: str, *, implied: str = "", name: str = "", **attributes: Any
+    declaration: str,
+    text: str,
+    *,
+    implied: str = "",
+    name: str = "",
+    values: Sequence[str] = (),
+    **attributes: Any,
 ) -> click.Option:
     """Make an option of what declares it, such as ``-o --output FILE``, and its help; a default is shown.
 
     `implied`: what holds without it, if it has no default. `name`: of its parameter, if it is not the flag's.
+    `values`: what a shell completes, where the declaration does not list them.
     """
     words = declaration.split()
     names = [word for word in words if word.startswith("-")]
+    kind = " ".join(words[len(names) :])
     made = click.Option(
         [*names, name] if name else names,
-        metavar=" ".join(words[len(names) :]) or None,
+        metavar=kind or None,
+        shell_complete=_completion(kind, values),
         help=f"{text}  [default: {implied}]" if implied else text,
         show_default=attributes.get("default") is not None,
         **attributes,
@@ -146,8 +186,8 @@ def json_option(what: str) -> click.Option:
 
 
 def argument(name: str, metavar: str, **attributes: Any) -> click.Argument:
-    """Make an argument."""
-    return click.Argument([name], metavar=metavar, **attributes)
+    """Make an argument, a file or a folder."""
+    return click.Argument([name], metavar=metavar, shell_complete=_completion(metavar), **attributes)
 
 
 def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -214,6 +254,7 @@ DEVICE = [
         "What computes; auto is a CUDA device where one can be used. cuda:0,cuda:1 are two side by side, "
         "cuda:all is all there are.",
         default="cpu",
+        values=DEVICES,
     ),
     option(
         "--device-memory SIZE",
@@ -228,6 +269,7 @@ DEVICE = [
         "thread, and up to how many 16. Others than balanced lay tiles out in memory of the device, within "
         "--device-memory; ell, edges, exchange, chunked and bcsr take no weights.",
         implied="balanced, the fastest",
+        values=KERNELS,
     ),
 ]
 
@@ -341,8 +383,8 @@ INFO = [
 PLAN = [
     DAMPING,
     option("--tol", "Certified L1 error to reach.", default=1e-10),
-    option("--method NAME", "auto, components, mixed, residual, power, cpms2 or cpms4.", default="auto"),
-    option("--reads NAME", "float64, float32, bits16 or bits8.", implied="what the method wants"),
+    option("--method NAME", f"{_either(METHODS)}.", default="auto", values=METHODS),
+    option("--reads NAME", f"{_either(READS)}.", implied="what the method wants", values=READS),
     RUN_MEMORY,
     option("--stripes N", "Parts of the graph that advance side by side.", type=int),
     REPRODUCIBLE,
@@ -364,11 +406,13 @@ RANK = [
         "product a pass), power (textbook), cpms2 or cpms4 (power that reads 32 or 16 bits of each number at "
         "first) or auto, which takes one of the first two.",
         default="auto",
+        values=METHODS,
     ),
     option(
         "--reads NAME",
         "How ranks are gathered: float64, float32, bits16 or bits8. The answer is as exact with each.",
         implied="bits16; float32 with components, float64 with power and cpms2 or cpms4",
+        values=READS,
     ),
     option(
         "--dangling strongly|weakly",
