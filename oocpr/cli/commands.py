@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from oocpr.cli.output import (
     described,
     emit,
     emit_json,
+    emit_report,
     imported,
     notice_writer,
     pairs,
@@ -30,7 +32,7 @@ from oocpr.cli.output import (
     write_answer,
     write_notices,
 )
-from oocpr.errors import OocprError, UsageError
+from oocpr.errors import OocprError, UsageError, masked
 from oocpr.units import MAX_L1_DISTANCE, format_bound, format_error_bound, format_seconds
 
 if TYPE_CHECKING:
@@ -266,6 +268,7 @@ def rank(
     checkpoint: str | None,
     resume: bool,
     time_limit: str | None,
+    report_path: str | None,
     **parameters: Any,
 ) -> int:
     """Rank the nodes of a graph.
@@ -277,10 +280,12 @@ def rank(
     from oocpr.engine.checkpoint import kept_run
 
     if parameters["seeds"] is not None:
+        if report_path is not None:
+            raise UsageError("a report is of one run, not of many seeds.", "Use --json for their figures.")
         parameters |= {"checkpoint": checkpoint, "resume": resume, "time_limit": time_limit}
         return _rank_seeds(session, **parameters)
     with kept_run(checkpoint, resume=resume, time_limit=time_limit) as kept:
-        return _rank(session, kept, **parameters)
+        return _rank(session, kept, report_path=report_path, **parameters)
 
 
 def _rank_seeds(
@@ -337,6 +342,7 @@ def _rank(
     output: str | None,
     sort: str,
     json_path: str | None,
+    report_path: str | None,
     memory: str | None,
     tmp: str | None,
     **parameters: Any,
@@ -392,9 +398,14 @@ def _rank(
     # What is computed is not lost with the place where it was to go.
     if output is not None:
         failures += write_answer(ranks, output, sort=sort)
-    if json_path is not None:
+    title = f"PageRank of {Path(masked(graph)).name}"
+    for path, write in (
+        (json_path, partial(emit_report, ranks, top_k)),
+        (report_path, partial(ranks.to_html, top=top_k, title=title)),
+    ):
         try:
-            _emit_report(ranks, top_k, json_path)
+            if path is not None:
+                write(path)
         except OocprError as error:
             failures.append(error)
     if "-" not in (output, json_path):
@@ -432,7 +443,7 @@ def top(ranks: str, k: int, memory: str | None, json_path: str | None) -> None:
     if json_path != "-":
         emit(_ranking(found, k))
     if json_path is not None:
-        _emit_report(found, k, json_path)
+        emit_report(found, k, json_path)
 
 
 @cli.command(
@@ -553,12 +564,6 @@ def _ranking(ranks: Ranks, k: int) -> Iterator[str]:
     while top := list(islice(rest, k if sys.stdout.isatty() else _LINES)):
         yield ranking(top, ranks.error_bound, first)
         first += len(top)
-
-
-def _emit_report(ranks: Ranks, k: int, path: str) -> None:
-    """Write what `Ranks.report` gives, the list of nodes one after the other."""
-    entries = ({"node": node, "rank": rank} for node, rank in ranks.each_of_top(k))
-    emit_json(ranks.report(0), path, entries)
 
 
 def _idle(run: Report, opened: Graph) -> str:

@@ -58,7 +58,11 @@ class Command(click.Command):
 
         from oocpr.sources.files import check_apart
 
-        outputs = [known[name] for name in ("output", "json_path", "trace") if known.get(name) is not None]
+        outputs = [
+            known[name]
+            for name in ("output", "json_path", "trace", "report_path")
+            if known.get(name) is not None
+        ]
         inputs = [
             known.get(name) for name in ("ranks", "labels", "personalization", "seeds", "start", "nodes")
         ]
@@ -151,11 +155,11 @@ def flag(name: str, text: str, **attributes: Any) -> click.Option:
 
 
 def output_option(
-    declaration: str, text: str, *, suffixes: tuple[str, ...] = (), **attributes: Any
+    declaration: str, text: str, *, suffixes: tuple[str, ...] = (), stream: bool = True, **attributes: Any
 ) -> click.Option:
-    """Make an option for a file to write, refused before any work if it cannot be; ``-`` is standard output.
+    """Make an option for a file to write, refused before any work if it cannot be.
 
-    Its name must have one of the suffixes, if there are any.
+    Its name must have one of the suffixes, if there are any; with `stream`, ``-`` is standard output.
     """
 
     def check(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
@@ -163,7 +167,7 @@ def output_option(
         from oocpr.store.format import ATTRIBUTES_KEY, RANKS_KEY
         from oocpr.store.remote import check_remote, is_url
 
-        if path is None or path == "-":
+        if path is None or (stream and path == "-"):
             return path
         if suffixes and Path(path).suffix not in suffixes:
             kinds = ", ".join(suffixes)
@@ -173,7 +177,7 @@ def output_option(
             return path
         # Whether a store that stands there may be replaced is for the import to say.
         graph = suffixes == (".zarr",)
-        marker = ATTRIBUTES_KEY if graph else RANKS_KEY if Path(path).suffix in suffixes[-1:] else None
+        marker = ATTRIBUTES_KEY if graph else RANKS_KEY if Path(path).suffix == ".zarr" else None
         check_writable(Path(path), marker)
         return path
 
@@ -467,6 +471,13 @@ RANK = [
         "--trace FILE.json",
         "Write a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was read, "
         "sent to the device and computed.",
+    ),
+    output_option(
+        "--report FILE.html",
+        "Write a page about the run: settings, plan and findings, convergence, the first K, distribution.",
+        suffixes=(".html",),
+        stream=False,
+        name="report_path",
     ),
     flag(
         "--predict",

@@ -58,6 +58,12 @@ def _json(value: object, last: Iterable[object]) -> Iterator[str]:
     yield f"\n  {end}\n" if opened else head + "\n"
 
 
+def emit_report(ranks: Ranks, k: int, path: str) -> None:
+    """Write what `Ranks.report` gives, the list of nodes one after the other."""
+    entries = ({"node": node, "rank": rank} for node, rank in ranks.each_of_top(k))
+    emit_json(ranks.report(0), path, entries)
+
+
 def emit(pieces: str | Iterable[str]) -> None:
     """Write text to standard output, all of it or an error."""
     with naming_stdout():

@@ -74,15 +74,19 @@ def _draw_bounds(ranks: Ranks, ax: Axes, *, times: bool) -> None:
     ax.set(title="Convergence", xlabel="seconds" if times else "passes", ylabel="certified L1 error")
 
 
-def _draw_distribution(ranks: Ranks, ax: Axes) -> None:
+def distribution(ranks: Ranks) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Twenty ranks per decade, and how many nodes have each rank or more; not those that all or none have."""
     edges = np.logspace(-_DECADES, 0, _DECADES * _BINS_PER_DECADE + 1)
     counts = np.zeros(edges.size - 1, np.int64)
     for chunk in ranks.chunks():
         counts += np.histogram(np.clip(chunk, edges[0], edges[-1]), edges)[0]
-    # Nodes at the lower edge of each bin or above.
     above = counts[::-1].cumsum()[::-1]
     shown = slice(np.flatnonzero(counts)[0] if counts.any() else 0, max(1, np.count_nonzero(above)))
-    ax.loglog(edges[:-1][shown], above[shown], drawstyle="steps-post")
+    return edges[:-1][shown], above[shown]
+
+
+def _draw_distribution(ranks: Ranks, ax: Axes) -> None:
+    ax.loglog(*distribution(ranks), drawstyle="steps-post")
     ax.set(title="Distribution", xlabel="rank", ylabel="nodes of this rank or more")
 
 

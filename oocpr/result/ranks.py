@@ -430,6 +430,18 @@ class Ranks:
             raise UsageError(f"{path} is no folder of this machine.", "Write .parquet or .csv to a URL.")
         write_zarr(self, Path(path))
 
+    def to_html(self, path: str | Path, *, top: int = 20, title: str = "PageRank") -> None:
+        """Write a page that says what was asked for, found and predicted, with the `top` largest ranks.
+
+        One file, or a URL, without scripts, that loads nothing from elsewhere. Raises as `to_parquet`.
+        """
+        from oocpr.result.page import page
+        from oocpr.store.atomic import replacing
+
+        check_count(top)
+        with local_file(checked_path(path)) as file, replacing(file) as written:
+            written.write_text(page(self, top, title), encoding="utf-8", errors="backslashreplace")
+
     def compare(self, other: Ranks, top: int = 100) -> Comparison:
         """Compare with another ranking, as of the day before, by the names of the nodes.
 

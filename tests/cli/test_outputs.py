@@ -53,6 +53,7 @@ def beside(tmp_path, web):
         ("--labels", "names.csv", "--json", "names.csv"),
         ("-o", "both.csv", "--json", "both.csv"),
         ("-o", "both.csv", "--trace", "./both.csv"),
+        ("--json", "both.html", "--report", "./both.html"),
     ],
 )
 def test_what_is_read_is_not_replaced(fails, beside, monkeypatch, words):
@@ -297,3 +298,19 @@ def test_options_that_would_be_ignored_are_refused(fails, store, tmp_path, monke
     assert told in fails(2, "rank", store, *words)
     if {"--io", "--stripes", "--kernel"} & set(words) and "--workers" not in words:
         assert told in fails(2, "plan", store, *words)
+
+
+def test_a_report_is_a_page_of_the_run(oocpr_command, fails, web, tmp_path):
+    outcome = oocpr_command("rank", web, "--top", 2, "--report", tmp_path / "r.html")
+    assert outcome.code == 0
+    text = (tmp_path / "r.html").read_text()
+    assert "<h1>PageRank of web.parquet</h1>" in text
+    assert "The 2 largest ranks" in text
+    (tmp_path / "seeds.tsv").write_text("first\t0\n")
+    for words, cause in (
+        (("--report", "-"), "does not end in .html"),
+        (("--report", tmp_path / "no" / "r.html"), "no"),
+        (("--seeds", tmp_path / "seeds.tsv", "--report", tmp_path / "s.html"), "not of many seeds"),
+    ):
+        assert cause in str(fails(2, "rank", web, *words))
+    assert not (tmp_path / "s.html").exists()
