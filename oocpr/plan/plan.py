@@ -323,7 +323,7 @@ class Plan:
         }
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return f'<pre style="font-family:monospace">{escape(str(self))}</pre>'
 
     def __str__(self) -> str:
         """Return the plan as a person reads it."""

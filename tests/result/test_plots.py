@@ -94,4 +94,5 @@ def test_notebooks_show_tables(graph):
     assert f'<caption style="white-space:nowrap">{repr(ranks).replace("<", "&lt;")}' in shown
     assert f"<td>{graph.edges}</td>" in graph._repr_html_()
     plan = oocpr.plan(graph)
-    assert plan._repr_html_() == f"<pre>{str(plan).replace('<', '&lt;')}</pre>"
+    text = str(plan).replace("<", "&lt;")
+    assert plan._repr_html_() == f'<pre style="font-family:monospace">{text}</pre>'
