@@ -445,7 +445,8 @@ class Ranks:
     def compare(self, other: Ranks, top: int = 100) -> Comparison:
         """Compare with another ranking, as of the day before, by the names of the nodes.
 
-        Takes 32 bytes of memory per node, and what the names of `other` take where their order is another.
+        Takes 48 bytes of memory per node, and if the nodes of `other` have another order up to 112 and the
+        name of each.
 
         Parameters
         ----------
