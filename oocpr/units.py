@@ -1,4 +1,4 @@
-"""Sizes, counts, times and bounds as people write them: the only place that parses or prints them."""
+"""Sizes, counts, times, bounds and names as people write them: the only place that parses or prints them."""
 
 from __future__ import annotations
 
@@ -115,6 +115,16 @@ def format_error_bound(bound: float) -> str:
     if bound < MAX_L1_DISTANCE:
         return f"L1 error <= {format_bound(bound)}"
     return f"L1 error unknown (a bound of {format_bound(bound)} is no information)"
+
+
+def printable(name: int | str) -> str:
+    r"""Write a name so that it stays in its column: labels come from strangers' files.
+
+    >>> printable("mutex_lock\tkernel/mutex.c"), printable("red \x1b[31m")
+    ('mutex_lock  kernel/mutex.c', 'red \\x1b[31m')
+    """
+    text = str(name).replace("\t", "  ")
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from oocpr.cli.options import in_flags
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
 from oocpr.system import is_disk_full
-from oocpr.units import format_bytes, format_count, format_error_bound, format_seconds
+from oocpr.units import format_bytes, format_count, format_error_bound, format_seconds, printable
 
 if TYPE_CHECKING:
     from oocpr.api import Graph, PersonalRanks, Ranks
@@ -124,16 +124,6 @@ def decimals(bound: float | None) -> int:
     if bound is None:
         return 12
     return max(_MIN_DECIMALS, min(17, math.floor(-math.log10(max(bound, 1e-17)))))
-
-
-def printable(name: int | str) -> str:
-    r"""Write a name so that it stays in its column: labels come from strangers' files.
-
-    >>> printable("mutex_lock\tkernel/mutex.c"), printable("red \x1b[31m")
-    ('mutex_lock  kernel/mutex.c', 'red \\x1b[31m')
-    """
-    text = str(name).replace("\t", "  ")
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def seed_rankings(ranks: PersonalRanks, k: int) -> Iterator[str]:

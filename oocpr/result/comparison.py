@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from oocpr.html import html_table
 from oocpr.result.names import UNKNOWN, find_rows, size_of
 from oocpr.result.ranks import largest
-from oocpr.units import format_count
+from oocpr.units import format_count, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ class Comparison:
     def _rows(self) -> list[tuple[str, ...]]:
         return [
             (
-                str(mover.node), f"{mover.rank:.4g}", f"{mover.other_rank:.4g}",
+                printable(mover.node), f"{mover.rank:.4g}", f"{mover.other_rank:.4g}",
                 *("-" if place is None else f"{place:,}" for place in (mover.place, mover.other_place)),
             )
             for mover in self.movers

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 from oocpr.html import html_table
 from oocpr.result.plots import distribution
 from oocpr.system import usable_cores, whole_memory
-from oocpr.units import format_bound, format_bytes, format_count, format_error_bound, format_seconds
+from oocpr.units import (
+    format_bound,
+    format_bytes,
+    format_count,
+    format_error_bound,
+    format_seconds,
+    printable,
+)
 from oocpr.version import __version__
 
 if TYPE_CHECKING:
@@ -51,7 +58,8 @@ def page(ranks: Ranks, top: int, title: str) -> str:
             parts += ["<h2>Plan and run</h2>", html_table(_predicted(run), header=header)]
     parts += ["<h2>Convergence and distribution</h2>", '<div class="charts">', *_charts(ranks), "</div>"]
     largest = [
-        (place, str(node), f"{rank:.6g}") for place, (node, rank) in enumerate(ranks.each_of_top(top), 1)
+        (place, printable(node), f"{rank:.6g}")
+        for place, (node, rank) in enumerate(ranks.each_of_top(top), 1)
     ]
     parts += [f"<h2>The {len(largest)} largest ranks</h2>", html_table(largest, header=("", "node", "rank"))]
     if ranks.history:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.errors import SetupError, UsageError, install_remedy
+from oocpr.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +58,7 @@ def plot_movers(comparison: Comparison, ax: Axes | None = None) -> Axes:
     # By place: several names may be drawn as the same text.
     ax.barh(range(len(movers)), changes, color=["C0" if change > 0 else "C3" for change in changes])
     # A dollar sign would begin a formula.
-    ax.set_yticks(range(len(movers)), [str(mover.node).replace("$", r"\$") for mover in movers])
+    ax.set_yticks(range(len(movers)), [printable(mover.node).replace("$", r"\$") for mover in movers])
     ax.axvline(0, color="0.5", linewidth=0.8)
     ax.set(title="Movers", xlabel="difference of ranks")
     return ax

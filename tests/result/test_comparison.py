@@ -115,6 +115,14 @@ def test_nodes_are_shown_as_text():
     assert "&lt;1&gt;" in found._repr_html_()
 
 
+def test_names_from_strangers_stay_in_their_lines():
+    one, other = (
+        Ranks(ranks, ListedNames(["a\x1b[31m", "b\nc"])) for ranks in np.array([[0.5, 0.5], [0.25, 0.75]])
+    )
+    lines = str(one.compare(other)).splitlines()[-2:]
+    assert [line.split("  ")[0] for line in lines] == [r"a\x1b[31m", r"b\nc"]
+
+
 def test_what_is_no_ranking_is_refused():
     ranks = Ranks(np.ones(2) / 2, RowNames())
     with pytest.raises(UsageError, match="other is ndarray, no ranks"):
