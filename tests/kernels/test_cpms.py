@@ -212,7 +212,7 @@ def budget_of(path: str, method: str, fits: Callable[[Plan], bool]) -> int:
     raise AssertionError("no budget is enough")
 
 
-@pytest.mark.parametrize("method", ["cpms2", "cpms4"])
+@pytest.mark.parametrize("method", [pytest.param("cpms2", marks=pytest.mark.slow), "cpms4"])
 def test_a_run_keeps_its_promise(machine: PooledMachine, tmp_path: Path, method: str) -> None:
     path = str(tmp_path / "g.zarr")
     build(open_source(random_digraph(4000, 60_000, seed=4).entries), path, 3000)

@@ -41,7 +41,12 @@ WAYS = ((2, False, 1), (0, True, 1), (1, True, 1), (1, False, 2), (0, True, 3))
 @pytest.mark.long
 @pytest.mark.parametrize(
     "how",
-    [{}, {"method": "residual"}, {"reads": "bits8"}, {"method": "power", "reads": "float64"}],
+    [
+        {},
+        {"method": "residual"},
+        {"reads": "bits8"},
+        pytest.param({"method": "power", "reads": "float64"}, marks=pytest.mark.slow),
+    ],
     ids=["mixed", "residual", "bits8", "power"],
 )
 def test_several_devices_have_the_bits_of_one(devices: list[Device], how: dict[str, Any]) -> None:

@@ -137,7 +137,7 @@ def test_a_pass_is_predicted_to_take_as_long_as_its_slowest_stripe(
     [(0.45, False, 0.45), (0.1, False, 0.1 + 0.1 + 0.1), (0.2, True, 0.2 + 0.1 + 0.1)],
     ids=["link", "kernels", "rows and tiles in turns"],
 )
-@pytest.mark.parametrize("staying", [0, 4])
+@pytest.mark.parametrize("staying", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_tiles_arrive_while_others_are_swept_and_between_passes(
     shim_folder: Path, link: float, rows_in_host: bool, expected: float, staying: int
 ) -> None:

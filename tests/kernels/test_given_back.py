@@ -225,7 +225,7 @@ def test_a_run_fits_into_what_its_plan_says(
 
 
 @pytest.mark.long
-@WEIGHTED
+@MOSTLY_WEIGHTED
 def test_a_reproducible_run_has_the_same_bits_within_any_budget(
     machine: Machine, stores: dict[str, str], graph: str
 ) -> None:

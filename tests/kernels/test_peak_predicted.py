@@ -122,7 +122,7 @@ def test_a_run_takes_what_was_predicted(stores: dict[str, str], graph: str, devi
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("device", ["cuda", "cuda:0,cuda:1"])
+@pytest.mark.parametrize("device", ["cuda", pytest.param("cuda:0,cuda:1", marks=pytest.mark.slow)])
 def test_ranks_lie_within_their_bound_however_few_passes_mixing_remembers(
     stores: dict[str, str], device: str
 ) -> None:

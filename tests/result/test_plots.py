@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import matplotlib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -14,8 +13,6 @@ from oocpr.errors import SetupError, UsageError
 from oocpr.result.names import RowNames
 from oocpr.result.ranks import Ranks
 
-matplotlib.use("Agg")
-
 
 @pytest.fixture
 def graph(tmp_path):
@@ -24,7 +21,9 @@ def graph(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def closed():
+def without_a_screen(monkeypatch):
+    # Not imported with this module, which every process of the tests collects.
+    monkeypatch.setenv("MPLBACKEND", "Agg")
     yield
     import matplotlib.pyplot as plt
 
