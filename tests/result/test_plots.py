@@ -25,9 +25,8 @@ def without_a_screen(monkeypatch):
     # Not imported with this module, which every process of the tests collects.
     monkeypatch.setenv("MPLBACKEND", "Agg")
     yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
+    if plt := sys.modules.get("matplotlib.pyplot"):
+        plt.close("all")
 
 
 def test_the_bound_against_passes_and_seconds(graph):
