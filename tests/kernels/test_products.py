@@ -237,7 +237,7 @@ def path(paths: dict[str, str]) -> str:
 
 def plan_within(path: str, given: int, **how: Any) -> Any:
     chosen = asked_settings("auto", None, damping=0.85, tol=1e-10, stop="certified")
-    how = {"device": "cuda", "memory": "1GiB", **how}
+    how = {"device": "cuda", "memory": "4GiB", **how}
     return planned_run(oocpr.open_graph(path).store, chosen, device_memory=given, **how).plan
 
 
@@ -274,7 +274,7 @@ def test_a_run_takes_what_its_plan_says(
     assert {stay for _, stay, *_ in budgets} == {"all", "some", "none"}
     assert {partitioned for *_, partitioned in budgets} == {False, True}
     for way, budget in budgets.items():
-        given = {"device": "cuda", "device_memory": budget, "memory": "1GiB", "kernel": kernel}
+        given = {"device": "cuda", "device_memory": budget, "memory": "4GiB", "kernel": kernel}
         plan = plan_within(path, budget, kernel=kernel)
         for passes in (2, 30):
             ranks = oocpr.pagerank(path, tol=1e-6, max_passes=passes, **given)
@@ -293,7 +293,7 @@ def test_stripes_keep_their_promise(machine: PooledMachine, path: str, how: dict
     exact = oocpr.pagerank(path, tol=1e-6).to_numpy()
     for budget in budgets_of(path, "ell", **how).values():
         ranks = oocpr.pagerank(
-            path, tol=1e-6, kernel="ell", memory="1GiB", device_memory=budget, predict=True, **how
+            path, tol=1e-6, kernel="ell", memory="4GiB", device_memory=budget, predict=True, **how
         )
         assert ranks.run is not None
         assert ranks.run.peak_device_memory <= budget
