@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby, pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +25,7 @@ from oocpr.plan.tile_groups import (
     HOST_ROW_BYTES,
     SHARED_EDGES,
     STREAMED_EDGES,
+    GroupLayout,
     GroupSize,
     group_bounds,
     group_sizes,
@@ -430,13 +432,19 @@ def plan_for_devices(
         if sizes is not None and not request.reproducible:
             streamed = weighted_stripes(sizes, [1] * len(given))
 
-    def planned(size: GroupSize, request: PlanRequest = request) -> Planned:
-        bounds, parts = group_bounds(
-            resident if size.all_resident else streamed, stats.tile_edges, size.edges
-        )
+    # Several ways take groups of the same size, of which all tiles are looked at.
+    @cache
+    def grouped(
+        all_resident: bool, edges: int
+    ) -> tuple[GraphStats, GroupLayout, tuple[tuple[int, int], ...]]:
+        bounds, parts = group_bounds(resident if all_resident else streamed, stats.tile_edges, edges)
         layout = layout_of(stats, store.tile_rows, sizes, bounds)
+        return grouped_stats(stats, layout), layout, parts
+
+    def planned(size: GroupSize, request: PlanRequest = request) -> Planned:
+        of_groups, layout, parts = grouped(size.all_resident, size.edges)
         plan = plan_on_devices(
-            grouped_stats(stats, layout),
+            of_groups,
             layout,
             request,
             None if alone else parts,
