@@ -351,6 +351,7 @@ def _rank(
     from oocpr.api.arguments import ImportOptions
     from oocpr.engine.planning import KERNEL_BYTES
     from oocpr.result.names import names_of
+    from oocpr.result.page import MAX_LISTED
     from oocpr.result.rank_files import check_room, check_sort
     from oocpr.store.atomic import clear_abandoned
     from oocpr.store.remote import is_url
@@ -401,7 +402,7 @@ def _rank(
     title = f"PageRank of {Path(masked(graph)).name}"
     for path, write in (
         (json_path, partial(emit_report, ranks, top_k)),
-        (report_path, partial(ranks.to_html, top=top_k, title=title)),
+        (report_path, partial(ranks.to_html, top=min(top_k, MAX_LISTED), title=title)),
     ):
         try:
             if path is not None:

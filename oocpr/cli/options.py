@@ -92,6 +92,7 @@ _BY_PARAMETER: dict[str, click.Option] = {}
 """All options by the names of their parameters; those of one name have the same flags in all commands."""
 
 
+# The engine's own tables load NumPy and compilers; a test compares.
 METHODS = ("auto", "components", "mixed", "residual", "power", "cpms2", "cpms4")
 READS = ("float64", "float32", "bits16", "bits8")
 DEVICES = ("auto", "cpu", "cuda", "cuda:0", "cuda:all")
@@ -474,7 +475,8 @@ RANK = [
     ),
     output_option(
         "--report FILE.html",
-        "Write a page about the run: settings, plan and findings, convergence, the first K, distribution.",
+        "Write a page about the run: settings, plan and findings, convergence, the first K (1,000 at most), "
+        "distribution.",
         suffixes=(".html",),
         stream=False,
         name="report_path",

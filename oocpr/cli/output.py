@@ -240,13 +240,9 @@ def _predicted(run: Report) -> str:
     predicted = run.predicted or {}
     if "seconds" not in predicted or run.pass_seconds is None:
         return ""
-    rows = [
-        ("a pass", format_seconds(predicted["pass_seconds"]), format_seconds(run.pass_seconds)),
-        ("passes", f"{predicted['passes']}", f"{run.passes}"),
-        ("in all", format_seconds(predicted["seconds"]), format_seconds(run.seconds - run.compile_seconds)),
-        ("read", format_bytes(predicted["bytes_read"]), format_bytes(run.bytes_read)),
-        ("peak memory", format_bytes(predicted["peak_memory"]), format_bytes(run.peak_memory)),
-    ]
+    from oocpr.result.page import predicted_rows
+
+    rows = predicted_rows(run)
     return "predicted / found: " + ", ".join(f"{what} {one} / {other}" for what, one, other in rows) + "\n"
 
 

@@ -42,6 +42,9 @@ svg text { font-size: 11px; fill: currentColor; } svg .axis { stroke: var(--fain
 svg .line { stroke: var(--line); stroke-width: 2; fill: none; } svg .dashed { stroke-dasharray: 4 3; }
 .lost { color: #c22; font-weight: bold; }
 """
+MAX_LISTED = 1000
+"""Most ranks on the page of a command: it is made in memory, and a file of ranks has them all."""
+
 _WIDTH, _HEIGHT = 420, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 26, 40
 
@@ -55,7 +58,7 @@ def page(ranks: Ranks, top: int, title: str) -> str:
         parts += [_outcome(run), "<h2>What was found</h2>", html_table(_found(run))]
         if run.predicted:
             header = ("", "predicted", "found")
-            parts += ["<h2>Plan and run</h2>", html_table(_predicted(run), header=header)]
+            parts += ["<h2>Plan and run</h2>", html_table(predicted_rows(run), header=header)]
     parts += ["<h2>Convergence and distribution</h2>", '<div class="charts">', *_charts(ranks), "</div>"]
     largest = [
         (place, printable(node), f"{rank:.6g}")
@@ -111,7 +114,8 @@ def _found(run: Report) -> list[tuple[str, str]]:
     return rows
 
 
-def _predicted(run: Report) -> list[tuple[str, str, str]]:
+def predicted_rows(run: Report) -> list[tuple[str, str, str]]:
+    """What the plan of a run said, and what was found, as far as either is known."""
     forms: list[tuple[str, str, Callable[[float], str], float | None]] = [
         ("pass_seconds", "a pass", format_seconds, run.pass_seconds),
         ("passes", "passes", "{:.0f}".format, run.passes),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,3 +101,18 @@ def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, clien
 def test_workers_without_devices_are_refused(client):
     with pytest.raises(UsageError, match="no worker of the Dask client has a CUDA device"):
         assign_workers(client)
+
+
+def test_devices_that_cannot_be_used_are_asked_for_again(monkeypatch):
+    def busy() -> str:
+        raise UsageError("device cuda cannot be used: it is busy.", "Wait.")
+
+    engine_cluster._visible_devices.cache_clear()
+    monkeypatch.setattr(engine_cluster, "all_devices", busy)
+    assert engine_cluster.visible_devices() == []
+    monkeypatch.setattr(engine_cluster, "all_devices", lambda: "cuda:0")
+    monkeypatch.setattr(engine_cluster, "open_device", lambda _: SimpleNamespace(bus="0:1"))
+    try:
+        assert [device.name for device in engine_cluster.visible_devices()] == ["cuda:0"]
+    finally:
+        engine_cluster._visible_devices.cache_clear()

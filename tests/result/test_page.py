@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import oocpr
+from oocpr.cli import main
 from oocpr.errors import UsageError
 from oocpr.result.names import ListedNames
 from oocpr.result.ranks import Ranks
@@ -122,3 +123,11 @@ def test_a_browser_shows_it_without_complaints(graph, tmp_path, width):
     )  # fmt: skip
     assert done.stdout.count("<polyline") == 3
     assert "CONSOLE" not in done.stderr
+
+
+def test_the_page_of_a_command_lists_a_thousand_at_most(tmp_path):
+    src, dst = np.random.default_rng(5).integers(0, 2000, (2, 9000))
+    np.savetxt(tmp_path / "links.txt", np.stack((src, dst), axis=1), fmt="%d")
+    words = ["rank", str(tmp_path / "links.txt"), "--top", "1500", "--report", str(tmp_path / "r.html")]
+    assert main([*words, "-o", str(tmp_path / "r.csv")]) == 0
+    assert len(Page((tmp_path / "r.html").read_text()).tables["The 1000 largest ranks"]) == 1001

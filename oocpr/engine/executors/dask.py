@@ -131,14 +131,19 @@ def _free_memory_of(names: Mapping[str, str], dask_worker: Any) -> int:
     return free_memory(names[dask_worker.address])
 
 
-@cache
 def visible_devices() -> list[VisibleDevice]:
-    """Devices of the process that this runs in, asked for once; none if they cannot be used."""
+    """Devices of the process that this runs in; none if they cannot be used."""
     try:
-        names = all_devices().split(",")
-        devices = [open_device(name) for name in names]
+        return _visible_devices()
     except UsageError:
         return []
+
+
+@cache
+def _visible_devices() -> list[VisibleDevice]:
+    # An error is not kept: a device that cannot be used now may be usable later.
+    names = all_devices().split(",")
+    devices = [open_device(name) for name in names]
     host, nccl = socket.gethostname(), has_nccl()
     return [
         VisibleDevice(name, f"{host} {device.bus}", nccl) for name, device in zip(names, devices, strict=True)
