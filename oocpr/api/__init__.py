@@ -1,6 +1,7 @@
 """The calls that people make: each joins a few rooms and does nothing of its own."""
 
 from oocpr.api.arguments import checked
+from oocpr.api.centrality import eigenvector_centrality, hits, katz_centrality
 from oocpr.api.graphs import Graph, append, as_graph, import_graph, open_graph
 from oocpr.api.ranking import pagerank, plan, verify
 from oocpr.result import rank_files
@@ -15,7 +16,10 @@ __all__ = [
     "Ranks",
     "append",
     "as_graph",
+    "eigenvector_centrality",
+    "hits",
     "import_graph",
+    "katz_centrality",
     "open_graph",
     "pagerank",
     "plan",

@@ -125,7 +125,7 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
         "no count",
         "Give a whole number of at least 0.",
     ),
-    ("damping tol seconds", _kind(Real), "no number", "Give a number."),
+    ("damping tol seconds alpha beta", _kind(Real), "no number", "Give a number."),
     (
         "max_passes stripes threads",
         lambda value: _is_a(value, Integral) and value >= 1,

@@ -270,3 +270,25 @@ def tile_edges(stats: GraphStats, tile_rows: NDArray[np.int64]) -> NDArray[np.in
     elif tile_rows[-1] == stats.nodes:
         edges[-1] = last
     return edges
+
+
+def centrality_need(
+    stats: GraphStats, *, base: int, directions: int, largest_row: int, scatters: bool, ring_slots: int
+) -> Need:
+    """Bytes of a process that finds a centrality in a subspace of `directions`, beside tiles that stay.
+
+    Of each row the vectors of the subspace and two more (8 each). Of a tile: sums of its rows, twice (8
+    each), and where the edges of a row that has some are (12). If it `scatters`, the tile's columns (4) and
+    weights (8), those of the longest row, which several tiles may have parts of, and sums of a part (16).
+    """
+    edges, rows = min(stats.tile_edges, stats.edges), stats.max_tile_rows + 1
+    edge_bytes = 12 if stats.weighted else 4
+    scattering = edge_bytes * (edges + largest_row) + 16 * min(edges, largest_row)
+    return Need(
+        base=base,
+        vectors=stats.nodes * 8 * (directions + 2),
+        history=0,
+        reads=0,
+        scratch=rows * 16 + min(rows, edges) * 12 + scatters * scattering,
+        ring=ring_slots * stats.max_tile_bytes,
+    )

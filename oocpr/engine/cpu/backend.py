@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from oocpr.engine.cpu.numbers import (
     stored_weights,
     without_data,
 )
+from oocpr.engine.cpu.product import multiply_packed
 from oocpr.engine.cpu.threads import Team, default_threads
 from oocpr.engine.cpu.tile import (
     StripeRows,
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from oocpr.engine.backend import PushStep, SweepStep
 
 _EMPTY = np.empty(0, np.uint32)
+_NO_SUMS = np.empty(0)
+_NO_BOUNDS = np.zeros(2, np.uint64)
 
 _MAX_WEIGHT = 1 + 2.0**-20
 """No weight is more in the unit of a run, in which the largest out-weight is at most one."""
@@ -64,15 +67,13 @@ class Scratch:
 
     def sums(self, tile: PackedTile, owned: int, live: int, both: bool, local: bool, permuting: bool) -> Sums:
         """Arrays of a sweep; the blocks are zero."""
-        segments = owned + 1
-        places = segments - (-tile.edges // (1024 * PIECE)) + 1
         permuted = owned + ROW_PADDING if local else 0
         unpermuted = owned + 1 if permuting else 0
         tally = self._take("tally", TILE_REGIONS * (MAX_LOCAL_SLICED + 2), np.uint32)
         return Sums(
-            self._take("pushes", places, np.float64),
-            self._take("proposals", places if both else 0, np.float64),
-            self._take("proposed", segments if both else 0, np.float32),
+            self.row_sums(tile, owned),
+            self.row_sums(tile, owned, "proposals") if both else _NO_SUMS,
+            self._take("proposed", owned + 1 if both else 0, np.float32),
             self._take("start", permuted, np.float32),
             self._take("value", permuted, np.float32),
             self._take("sends", 2 * permuted, np.float32),
@@ -81,6 +82,14 @@ class Scratch:
             self._take("places", unpermuted, np.uint32),
             tally.reshape(TILE_REGIONS, MAX_LOCAL_SLICED + 2),
         )
+
+    def row_sums(self, tile: PackedTile, owned: int, name: str = "pushes") -> NDArray[np.float64]:
+        """Room for the sums of segments, of the parts that pieces begin with, and of padding."""
+        return self._take(name, owned + 2 - (-tile.edges // (1024 * PIECE)), np.float64)
+
+    def weights(self, edges: int) -> NDArray[np.float64]:
+        """Room for decoded weights."""
+        return self._take("weights", edges, np.float64)
 
     def csr(self, tile: PackedTile, columns: int) -> tuple[TileCsr, NDArray[np.uint32]]:
         """Arrays of a tile's edges, and of the first column of its non-empty segments."""
@@ -145,6 +154,18 @@ class CpuTile:
     slices: SlicedEdges | None = None
     layout: LocalLayout | None = None
     weights: Weights | None = None
+
+
+class TileProduct(NamedTuple):
+    """What `CpuBackend.multiply_tile` sums: of owned rows, float64, and so far of the row that goes on.
+
+    `columns` and `weights` are those of the latter, whose sum is not scattered yet; empty if none is.
+    """
+
+    sums: NDArray[np.float64]
+    carry: float
+    columns: NDArray[np.uint32]
+    weights: NDArray[np.float64] | None
 
 
 class CpuBackend:
@@ -300,6 +321,48 @@ class CpuBackend:
             tile.weights = None if weights is None else without_data(weights)
         self._scratch.append(scratch)
         return _tile_sums(sums, owned, step, peaks, int(marks.sum()) if step.key else None)
+
+    def multiply_tile(
+        self,
+        tile: CpuTile,
+        values: NDArray[np.float64],
+        owned: int,
+        carry: float,
+        scattered: NDArray[np.float64] | None = None,
+        bounds: NDArray[np.uint64] | None = None,
+    ) -> TileProduct:
+        """Sum `values`, float64, shape (nodes,), over the edges into each row of a tile that is not decoded.
+
+        `carry`: what the tile before brought to the first row. `scattered`: float64, shape (nodes,); each row
+        whose sum is known adds it, times the weight of the edge, to its sources; None for not. Threads share
+        that by parts of the columns, which begin at `bounds`.
+        """
+        packed, scratch, team = tile.packed, self._spare_scratch(), self._team.size
+        if packed.segments != owned + 1:
+            raise DamagedError(f"a tile has {packed.segments} segments where {owned + 1} belong.")
+        keep = scattered is not None
+        csr, starts = scratch.csr(packed, packed.edges if keep else team * PIECE * 1024)
+        expand_segments(packed, csr.row_ptr, starts, csr.segments)
+        weights = None if tile.weights is None else scratch.weights(packed.edges if keep else 0)
+        sums, max_columns = scratch.row_sums(packed, owned), np.zeros(team, np.uint32)
+        self._team.run(
+            multiply_packed, packed, starts, keep, max_columns, csr, tile.weights, weights, values, _NO_SUMS,
+            owned, carry, sums, _NO_BOUNDS if bounds is None else bounds,
+            _NO_SUMS if scattered is None else scattered,
+        )  # fmt: skip
+        _check_column(int(max_columns.max()), len(values))
+        # The row that goes on in the next tile has no sum yet.
+        last = packed.nonempty - 1
+        begin = int(csr.row_ptr[last]) if keep and last >= 0 and csr.segments[last] == owned else packed.edges
+        rest = slice(begin, packed.edges if keep else begin)
+        product = TileProduct(
+            sums[:owned].copy(),
+            float(sums[owned]),
+            csr.columns[rest].copy(),
+            None if weights is None else weights[rest].copy(),
+        )
+        self._scratch.append(scratch)
+        return product
 
     def _spare_scratch(self) -> Scratch:
         # Asking first would race with a stripe that another thread sweeps.

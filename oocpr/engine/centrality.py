@@ -1,0 +1,378 @@
+"""Relatives of PageRank: Katz centrality, and eigenvectors of A^T and of A A^T, for a graph's matrix A.
+
+A[u, v] is the weight of the edge from u to v. A pass over the tiles gives one product. What passes find spans
+a small subspace, from which the next approximation is taken (Arnoldi 1951; for a linear equation GMRES, Saad
+and Schultz 1986), so that a few dozen passes do what takes power iteration hundreds.
+
+An approximation x of Katz centrality, x* = M x* + 1 with M = alpha A^T, is certified by its residual
+r = M x + 1 - x. M has no negative number. If x > 0 and all |r| <= d < 1, then M x <= x - (1 - d) < x, so the
+largest eigenvalue of M is below one and (I - M)^-1 = I + M + M^2 + ... has no negative number either. Hence::
+
+    |x - x*| = |(I - M)^-1 r| <= (I - M)^-1 (d 1) = d x*
+
+Each number is wrong by the share d of itself at most. If d < 1 and some x <= 0, alpha is too large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocpr.engine.cpu.backend import CpuBackend
+from oocpr.engine.cpu.gather import PIECE
+from oocpr.engine.cpu.threads import default_threads
+from oocpr.engine.tiles.source import split_tile, tiles_of, weight_scale_of
+from oocpr.engine.tiles.stream import TileStream
+from oocpr.errors import DamagedError, UsageError
+from oocpr.plan.residency import RING_SLOTS, reading_threads, spread_evenly
+from oocpr.progress import silent
+from oocpr.system import in_threads, usable_cores
+
+if TYPE_CHECKING:
+    from oocpr.engine.cpu.backend import CpuTile
+    from oocpr.progress import Progress
+    from oocpr.store.graph import GraphStore
+
+    Vector = NDArray[np.float64]
+
+MIN_DIRECTIONS, MAX_DIRECTIONS = 2, 12
+"""Products from which an approximation is taken; each is a vector in memory."""
+
+_STEP = 1 << 15
+"""Numbers of vectors that are added at a time."""
+
+_UNIT = 2.0**-53
+_LONGEST_CHAIN, _OTHER_ROUNDINGS = 1024 * PIECE, 64
+"""Numbers that the product adds one after the other, and roundings beside them."""
+
+_LEAST_TILE = 1 << 10
+"""Edges of the smallest tiles that an import makes, but for the last."""
+
+_ROWS = 1 << 18
+"""Rows whose edges are counted at a time."""
+
+_STALLED = 0.9
+"""Share of a residual that a step by least squares must not leave; the terms of the series are taken then."""
+
+
+class StreamedMatrix:
+    """The matrix of a stored graph, of which `resident` tiles stay in memory after the first pass.
+
+    Weights are scaled by `factor`, a power of two.
+    """
+
+    def __init__(
+        self, store: GraphStore, resident: int, threads: int | None, progress: Progress = silent
+    ) -> None:
+        scale = weight_scale_of(store, "float64")
+        self.nodes, self.factor = store.nodes, 1.0 if scale is None else scale.factor
+        self.passes = self.bytes_read = 0
+        self._store, self._progress = store, progress
+        self._weighted, self._rows = scale is not None, store.tile_rows
+        threads = threads or default_threads()
+        self._backend = CpuBackend(threads)
+        # Each thread scatters to about as many edges.
+        degrees = np.cumsum(store.out_degree(0, store.nodes), dtype=np.uint64)
+        cuts = np.searchsorted(degrees, np.arange(1, threads) * (store.edges // threads))
+        self._bounds = np.array([0, *cuts, store.nodes], np.uint64)
+        tiles = len(self._rows) - 1
+        self._stream = TileStream(
+            tiles_of(store), range(tiles), spread_evenly(0, tiles, resident), RING_SLOTS,
+            reading_threads(usable_cores(), past_cache=False), self._prepare,
+        )  # fmt: skip
+
+    def _prepare(self, _: int, encoded: NDArray[np.uint8], stays: bool) -> CpuTile:
+        own = encoded.copy() if stays else encoded
+        if self._weighted:
+            return self._backend.prepare_weighted(*split_tile(own), self.factor, self.nodes, False)
+        return self._backend.prepare(own, self.nodes, False)
+
+    def receive(self, values: Vector, out: Vector) -> None:
+        """Write A^T `values` to `out`."""
+        self._multiply(values, out, None)
+
+    def reflect(self, values: Vector, out: Vector) -> None:
+        """Write A A^T `values` to `out`, in one pass."""
+        out[:] = 0.0
+        self._multiply(values, None, out)
+
+    def _multiply(self, values: Vector, received: Vector | None, scattered: Vector | None) -> None:
+        carry = 0.0
+        waiting: list[tuple[NDArray[np.uint32], Vector | None]] = []  # edges of a row that goes on
+
+        def compute(tile: int, prepared: Any) -> None:
+            nonlocal carry
+            first, last = int(self._rows[tile]), int(self._rows[tile + 1])
+            product = self._backend.multiply_tile(
+                prepared, values, last - first, carry, scattered, self._bounds
+            )
+            carry = product.carry
+            if received is not None:
+                received[first:last] = product.sums
+            if scattered is None:
+                return
+            if last > first:
+                for columns, weights in waiting:
+                    scattered[columns] += product.sums[0] * (1.0 if weights is None else weights)
+                waiting.clear()
+            waiting.append((product.columns, product.weights))
+
+        self.bytes_read += self._stream.run(compute).bytes_read
+        if carry:
+            raise DamagedError("The last tile has edges of a row behind the last one.")
+        self.passes += 1
+        self._progress("ranking", self.passes, None, "passes")
+
+    def rounding(self, x: Vector) -> float:
+        """Bound what rounding may have hidden of, or added to, a number of alpha A^T x + 1 - x, for x > 0."""
+        bounds = [0.0]
+        for lo in range(0, self.nodes, _ROWS):
+            part = x[lo : lo + _ROWS]
+            edges = np.diff(self._store.indptr(lo, lo + len(part) + 1))
+            # A row is summed in parts, which end with pieces of a tile and with tiles, and then these.
+            chain = np.minimum(edges, _LONGEST_CHAIN) + edges // (_LEAST_TILE // 2) + _OTHER_ROUNDINGS
+            bounds.append(float((chain * (2 * np.abs(part) + 1)).max()))
+        return _UNIT * max(bounds)
+
+    def close(self) -> None:
+        """Free the tiles."""
+        self._stream.close()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search has found.
+
+    Parameters
+    ----------
+    vectors
+        float64, shape (nodes,): of an equation and of A^T one, of A A^T itself and its product with A^T.
+    converged
+        Whether it ended because it was good enough.
+    residual
+        Largest |M x + 1 - x|, or, of an eigenvector, the L2 norm of M x - eigenvalue x over the eigenvalue,
+        for x of norm 1.
+    error_bound
+        Certified share of itself by which each number is wrong at most; inf if nothing is certified, and None
+        for eigenvectors.
+    eigenvalue, gap
+        The largest eigenvalue of A^T or A A^T, and by what share of it the next one is less in its real part,
+        as the subspace has them; None if it was too small to say.
+    """
+
+    vectors: tuple[Vector, ...]
+    converged: bool
+    residual: float
+    error_bound: float | None
+    eigenvalue: float | None
+    gap: float | None
+
+
+def solve_katz(
+    matrix: StreamedMatrix, alpha: float, *, tol: float, max_passes: int, directions: int
+) -> Outcome:
+    """Solve x = alpha A^T x + 1.
+
+    Raises UsageError if `alpha` is shown to be too large: not below one over the largest eigenvalue.
+    """
+    scaled = alpha / matrix.factor
+    x, basis = np.ones(matrix.nodes), [np.empty(matrix.nodes) for _ in range(directions + 1)]
+    eigenvalue: float | None = None
+    gap: float | None = None
+    before = math.inf
+
+    def small_enough(found: Vector, norm: float) -> bool:
+        return _combination(scaled * found, norm)[1] <= tol / 4
+
+    while True:
+        matrix.receive(x, basis[0])
+        largest, least, norm = _katz_residual(x, basis[0], scaled)
+        rounding = matrix.rounding(x)
+        bound = largest + rounding
+        if not math.isfinite(bound):
+            raise UsageError(f"alpha is {alpha:g}, and numbers become too large.", "Use a smaller alpha.")
+        if bound < 1 and least <= 0:
+            raise UsageError(
+                f"alpha is {alpha:g}, not below 1 over the largest eigenvalue of the graph"
+                f"{'' if not eigenvalue else f', which is about {eigenvalue:.4g}'}.",
+                "Use a smaller alpha." if not eigenvalue else f"Use an alpha below {1 / eigenvalue:.3g}.",
+            )
+        # Of what rounding may have made, further passes find little less.
+        stalled = largest <= rounding and bound > _STALLED * before
+        if bound <= tol or stalled or matrix.passes >= max_passes:
+            break
+        before = bound
+        allowed = min(directions, max(1, max_passes - matrix.passes - 1))
+        found = _krylov(matrix.receive, basis[: allowed + 1], norm, small_enough)
+        eigenvalue, gap, _ = _dominant(found, matrix.factor)
+        _add(x, basis, _combination(scaled * found, norm)[0])
+    certified = bound if bound < 1 else math.inf
+    return Outcome((x,), bound <= tol, largest, certified, eigenvalue, gap)
+
+
+def find_eigenvector(
+    matrix: StreamedMatrix, *, reflected: bool, tol: float, max_passes: int, directions: int
+) -> Outcome:
+    """Find the eigenvector of the largest eigenvalue of A^T, or of A A^T if `reflected`, from ones."""
+    apply = matrix.reflect if reflected else matrix.receive
+    basis = [np.empty(matrix.nodes) for _ in range(directions + 1)]
+    basis[0][:] = 1.0
+    gap: float | None = None
+
+    def small_enough(found: Vector, norm: float) -> bool:  # noqa: ARG001
+        eigenvalue, _, weights = _dominant(found)
+        left = abs(found[-1, -1] * weights[-1])
+        # The first product says it of what the search went on from, the others of what will come.
+        return bool(left <= tol * eigenvalue / (1 if len(weights) == 1 else 4))
+
+    while True:
+        allowed = min(directions, max(1, max_passes - matrix.passes))
+        found = _krylov(apply, basis[: allowed + 1], _norm(basis[0]), small_enough)
+        eigenvalue, residual = float(found[0, 0]), float(abs(found[1, 0]))
+        if found.shape[1] > 1:
+            _, gap, weights = _dominant(found)
+        if eigenvalue <= 0 and residual == 0:
+            raise UsageError(
+                "the largest eigenvalue of the graph is 0: it has no cycle.", "Use Katz centrality instead."
+            )
+        converged = residual <= tol * eigenvalue
+        if converged or matrix.passes >= max_passes:
+            break
+        _replace_first(basis, weights)
+    if reflected:
+        matrix.receive(basis[0], basis[1])
+    # Of A A^T the factor of the weights is there twice.
+    unscaled = eigenvalue / matrix.factor / (matrix.factor if reflected else 1.0)
+    left = residual / eigenvalue if eigenvalue > 0 else math.inf
+    return Outcome(tuple(basis[: 1 + reflected]), converged, left, None, unscaled, gap)
+
+
+def _krylov(
+    apply: Callable[[Vector, Vector], None],
+    basis: Sequence[Vector],
+    norm: float,
+    enough: Callable[[Vector, float], bool],
+) -> NDArray[np.float64]:
+    """Span the space of the first vector, of this `norm`, and of what is made of it by applying a matrix.
+
+    Overwrites `basis` with orthonormal vectors, until `enough`; returns what the matrix is to them: H, shape
+    (k + 1, k), with matrix x basis[:k] = basis[: k + 1] x H.
+    """
+    steps = len(basis) - 1
+    found = np.zeros((steps + 1, steps))
+    _scale(basis[0], 1 / norm)
+    for step in range(steps):
+        last = basis[step + 1]
+        apply(basis[step], last)
+        size = _norm(last)
+        for k in range(step + 1):
+            found[k, step] = _dot(basis[k], last)
+            _add(last, basis[k : k + 1], [-found[k, step]])
+        left = _norm(last)
+        whole = left <= 16 * _UNIT * math.sqrt(len(last)) * size
+        found[step + 1, step] = 0.0 if whole else left
+        part = found[: step + 2, : step + 1]
+        if whole or step == steps - 1 or enough(part, norm):
+            return part
+        _scale(last, 1 / left)
+    return found
+
+
+def _combination(found: Vector, norm: float) -> tuple[Vector, float]:
+    """Give multiples of basis vectors to add to x, of residual `norm` times the first, and the norm to come.
+
+    `found` is M in the basis. Least squares leave the least, but of a long chain of edges no less than there
+    was; the terms of (I + M + M^2 + ...) r come to its end.
+    """
+    steps = found.shape[1]
+    equation, residual = np.eye(steps + 1, steps) - found, np.zeros(steps + 1)
+    residual[0] = norm
+    chosen: Vector = np.linalg.lstsq(equation, residual)[0].astype(np.float64, copy=False)
+    left = float(np.linalg.norm(residual - equation @ chosen))
+    if left <= _STALLED * norm:
+        return chosen, left
+    term, series = residual[:steps], np.zeros(steps)
+    for _ in range(steps):
+        series += term
+        term = found[:steps] @ term
+    return series, float(np.linalg.norm(residual - equation @ series))
+
+
+def _dominant(found: Vector, factor: float = 1.0) -> tuple[float, float | None, Vector]:
+    """Give the eigenvalue of largest real part in a subspace, its gap to the next, and its eigenvector."""
+    values, vectors = np.linalg.eig(found[:-1])
+    order = np.argsort(-values.real, kind="stable")
+    first = float(values[order[0]].real)
+    gap = None
+    if len(order) > 1 and first > 0:
+        gap = 1 - float(values[order[1]].real) / first
+    vector = vectors[:, order[0]].real
+    size = np.linalg.norm(vector)
+    return first / factor, gap, vector / size if size else vector
+
+
+def _pieces(work: Callable[[slice], Any], size: int) -> list[Any]:
+    """Give what `work` returns for all pieces, in threads; the pieces depend on the size alone."""
+
+    def several(lo: int, hi: int) -> list[Any]:
+        return [work(slice(k, min(k + _STEP, hi))) for k in range(lo, hi, _STEP)]
+
+    return [found for part in in_threads(several, size) for found in part]
+
+
+def _dot(a: Vector, b: Vector) -> float:
+    # Libraries of linear algebra share a product among threads, and its bits would depend on how many.
+    return math.fsum(_pieces(lambda part: float(np.einsum("i,i->", a[part], b[part])), len(a)))
+
+
+def _norm(a: Vector) -> float:
+    return math.sqrt(_dot(a, a))
+
+
+def _scale(a: Vector, by: float) -> None:
+    def scale(part: slice) -> None:
+        a[part] *= by
+
+    _pieces(scale, len(a))
+
+
+def _add(to: Vector, basis: Sequence[Vector], weights: Sequence[float] | Vector) -> None:
+    """Add multiples of the first vectors of a basis."""
+
+    def add(part: slice) -> None:
+        for weight, vector in zip(weights, basis, strict=False):
+            to[part] += float(weight) * vector[part]
+
+    _pieces(add, len(to))
+
+
+def _replace_first(basis: Sequence[Vector], weights: Vector) -> None:
+    """Put a combination of basis vectors in the place of the first; without signs, as its limit has none."""
+
+    def replace(part: slice) -> None:
+        total = sum(float(weight) * vector[part] for weight, vector in zip(weights, basis, strict=False))
+        np.abs(total, out=basis[0][part])
+
+    _pieces(replace, len(basis[0]))
+
+
+def _katz_residual(x: Vector, received: Vector, alpha: float) -> tuple[float, float, float]:
+    """Make alpha times `received` plus 1 minus x, in place.
+
+    Returns its largest magnitude, the least x, and its L2 norm.
+    """
+
+    def make(part: slice) -> tuple[float, float, float]:
+        r = received[part]
+        r *= alpha
+        r += 1.0
+        r -= x[part]
+        return float(np.abs(r).max()), float(x[part].min()), float(np.einsum("i,i->", r, r))
+
+    largest, least, squares = zip(*_pieces(make, len(x)), strict=True)
+    return max(largest), min(least), math.sqrt(math.fsum(squares))
