@@ -11,8 +11,9 @@ def get_info() -> dict[str, Any]:
     Examples
     --------
     >>> list(get_info()["functions"])
-    ['pagerank']
+    ['pagerank', 'katz_centrality', 'eigenvector_centrality', 'hits']
     """
+    stored = "Also takes an ``oocpr.Graph`` on disk; no `nstart`."
     return {
         "backend_name": "oocpr",
         "project": "oocpr",
@@ -23,5 +24,10 @@ def get_info() -> dict[str, Any]:
                 "additional_docs": "The ranks are at least as exact as `tol` asks; also takes an "
                 "``oocpr.Graph`` on disk.",
             },
+            "katz_centrality": {
+                "additional_docs": f"Each number has a relative error of `tol` at most. {stored}",
+            },
+            "eigenvector_centrality": {"additional_docs": stored},
+            "hits": {"additional_docs": stored},
         },
     }

@@ -13,7 +13,7 @@ import numpy as np
 import scipy as sp
 from numpy.typing import NDArray
 
-from oocpr.api import ranking
+from oocpr.api import centrality, ranking
 from oocpr.api.graphs import Graph
 from oocpr.errors import InputError, UsageError
 from oocpr.result.names import names_of, strings_of
@@ -22,6 +22,7 @@ from oocpr.sources.block import Strings
 
 if TYPE_CHECKING:
     from oocpr.api.arguments import ImportOptions
+    from oocpr.result.centrality import Centrality
     from oocpr.result.ranks import Ranks
 
     Vector = NDArray[np.float64]
@@ -31,6 +32,8 @@ LEAST_EDGES = 100_000
 
 LOOSEST_TOL = 1e-6
 """Residual that is always reached: NetworkX's own limit, nodes times `tol`, says nothing for large graphs."""
+
+_CALLS = ("pagerank", "katz_centrality", "eigenvector_centrality", "hits")
 
 _LOG = logging.getLogger(__name__)
 
@@ -158,14 +161,20 @@ def convert_to_nx(result: Any, **_: Any) -> Any:
     """Give results as they are; UsageError for a stored graph, which may not fit in memory."""
     if isinstance(result, Graph):
         raise UsageError(
-            f"{result} is not turned into a graph of NetworkX.", "Of NetworkX's functions call pagerank only."
+            f"{result} is not turned into a graph of NetworkX.",
+            f"Of NetworkX's functions call {', '.join(_CALLS)}.",
         )
     return result
 
 
 def can_run(name: str, args: Any, kwargs: Any) -> bool:  # noqa: ARG001
-    """Say that this is `pagerank`, with any arguments, and no name that the module has by chance."""
-    return name == "pagerank"
+    """Say whether this is one of the functions, and no name that the module has by chance.
+
+    `pagerank` takes any arguments, the others no start, and Katz centrality a number for beta.
+    """
+    if kwargs.get("nstart") is not None and name != "pagerank":
+        return False
+    return name in _CALLS and not isinstance(kwargs.get("beta"), Mapping)
 
 
 def should_run(name: str, args: Any, kwargs: Any) -> bool | str:  # noqa: ARG001
@@ -247,6 +256,104 @@ def pagerank(
         raise nx.PowerIterationFailedConvergence(max_iter)
     values = _iterated(graph.weighted_by(weight), alpha, teleport, max_iter, limit, start, spread)
     return dict(zip(graph.nodes, values.tolist(), strict=True))
+
+
+def katz_centrality(
+    G: NetworkXGraph | Graph,  # noqa: N803
+    alpha: float = 0.1,
+    beta: float = 1.0,
+    max_iter: int = 1000,
+    tol: float = 1e-6,
+    nstart: None = None,  # noqa: ARG001
+    normalized: bool = True,
+    weight: Any = None,
+) -> dict[Any, float]:
+    """Find Katz centrality as ``networkx.katz_centrality`` does, each number with a relative error of `tol`.
+
+    Raises what `pagerank` raises; PowerIterationFailedConvergence also if `alpha` is too large.
+
+    Examples
+    --------
+    >>> found = nx.katz_centrality(nx.DiGraph(["ab", "cb", "ba"]), backend="oocpr")
+    >>> max(found, key=found.get)
+    'b'
+    """
+    graph = StoredGraph(G) if isinstance(G, Graph) else G
+    if not len(graph):
+        return {}
+    source, options = graph.source(weight)
+    try:
+        found = centrality.katz_centrality(
+            source, alpha=alpha, beta=beta, tol=tol, max_passes=max_iter, **options
+        )
+    except UsageError as error:
+        raise nx.PowerIterationFailedConvergence(max_iter) from error
+    if normalized:
+        values = found.to_numpy()
+        values /= np.linalg.norm(values)
+    return _converged(graph, found, max_iter)
+
+
+def eigenvector_centrality(
+    G: NetworkXGraph | Graph,  # noqa: N803
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    nstart: None = None,  # noqa: ARG001
+    weight: Any = None,
+) -> dict[Any, float]:
+    """Find eigenvector centrality as ``networkx.eigenvector_centrality`` does, to a residual of `tol`.
+
+    Raises what `pagerank` raises.
+
+    Examples
+    --------
+    >>> found = nx.eigenvector_centrality(nx.Graph(["ab", "cb", "db"]), backend="oocpr")
+    >>> max(found, key=found.get)
+    'b'
+    """
+    graph = StoredGraph(G) if isinstance(G, Graph) else G
+    if not len(graph):
+        raise nx.NetworkXPointlessConcept("cannot compute centrality for the null graph")
+    source, options = graph.source(weight)
+    found = centrality.eigenvector_centrality(source, tol=tol, max_passes=max_iter, **options)
+    return _converged(graph, found, max_iter)
+
+
+def hits(
+    G: NetworkXGraph | Graph,  # noqa: N803
+    max_iter: int = 100,
+    tol: float = 1e-8,
+    nstart: None = None,  # noqa: ARG001
+    normalized: bool = True,
+) -> tuple[dict[Any, float], dict[Any, float]]:
+    """Find hubs and authorities as ``networkx.hits`` does, to a residual of `tol`.
+
+    Raises what `pagerank` raises.
+
+    Examples
+    --------
+    >>> hubs, authorities = nx.hits(nx.DiGraph(["ab", "ac", "bc"]), backend="oocpr")
+    >>> max(hubs, key=hubs.get), max(authorities, key=authorities.get)
+    ('a', 'c')
+    """
+    graph = StoredGraph(G) if isinstance(G, Graph) else G
+    if not len(graph):
+        return {}, {}
+    source, options = graph.source("weight")
+    found = centrality.hits(source, tol=tol, max_passes=max_iter, **options)
+    if not normalized:
+        # NetworkX leaves the authorities at a norm of 1, and multiplies them to hubs.
+        authorities = found.authorities.to_numpy()
+        authorities /= np.linalg.norm(authorities)
+        hubs = found.hubs.to_numpy()
+        hubs *= np.sqrt(found.hubs.facts.eigenvalue or 0.0) / np.linalg.norm(hubs)
+    return _converged(graph, found.hubs, max_iter), _converged(graph, found.authorities, max_iter)
+
+
+def _converged(graph: NetworkXGraph | StoredGraph, found: Centrality, max_iter: int) -> dict[Any, float]:
+    if not found.converged:
+        raise nx.PowerIterationFailedConvergence(max_iter)
+    return graph.by_node(found)
 
 
 def _normalized(numbers: Vector) -> Vector:

@@ -15,7 +15,8 @@ import click
 
 from oocpr import __version__
 from oocpr.cli import EXIT_CODES, NOT_CONVERGED, UNEXPECTED, fail, options
-from oocpr.cli.options import Command, Session, argument
+from oocpr.cli.centrality import centrality
+from oocpr.cli.options import Group, Session, argument
 from oocpr.cli.output import (
     degree_table,
     described,
@@ -48,11 +49,7 @@ _BENCH = Path(__file__).parents[2] / "workflows" / "bench"
 """Programs of the benchmarks, which a checkout has and an installed package has not."""
 
 
-class _Group(click.Group):
-    command_class = Command
-
-
-class _Root(_Group):
+class _Root(Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), text) for code, text in sorted(EXIT_CODES.items())])
@@ -148,7 +145,7 @@ def append(session: Session, /, graph: str, source: tuple[str, ...], output: str
     emit(imported(made, time.monotonic() - began))
 
 
-@cli.group(cls=_Group)
+@cli.group(cls=Group)
 def generate() -> None:
     """Make a synthetic graph of any size."""
 
@@ -424,6 +421,9 @@ def _rank(
     return failures[0].exit_code if failures else _exit_code(run)
 
 
+cli.add_command(centrality)
+
+
 @cli.command(
     params=[options.RANKS, *options.TOP],
     examples="""
@@ -516,7 +516,7 @@ def warmup(session: Session, /) -> None:
     emit(f"{done}; {where}\n")
 
 
-@cli.group(cls=_Group)
+@cli.group(cls=Group)
 def bench() -> None:
     """Run a program of the benchmarks, in a checkout of the sources."""
 

@@ -60,7 +60,7 @@ class Command(click.Command):
 
         outputs = [
             known[name]
-            for name in ("output", "json_path", "trace", "report_path")
+            for name in ("output", "hubs", "authorities", "json_path", "trace", "report_path")
             if known.get(name) is not None
         ]
         inputs = [
@@ -86,6 +86,12 @@ class Command(click.Command):
         if self.examples:
             with formatter.section("Examples"):
                 formatter.write("".join(f"  {line.strip()}\n" for line in self.examples.strip().splitlines()))
+
+
+class Group(click.Group):
+    """A group of commands of this kind."""
+
+    command_class = Command
 
 
 _BY_PARAMETER: dict[str, click.Option] = {}

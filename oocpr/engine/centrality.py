@@ -56,6 +56,10 @@ _LEAST_TILE = 1 << 10
 _ROWS = 1 << 18
 """Rows whose edges are counted at a time."""
 
+_NOTHING = 1e-6
+"""Share of the largest product seen that one with an eigenvector must have: of eigenvalue 0 one with the half
+of all digits looks like an eigenvector of this size."""
+
 _STALLED = 0.9
 """Share of a residual that a step by least squares must not leave; the terms of the series are taken then."""
 
@@ -194,14 +198,12 @@ def solve_katz(
         largest, least, norm = _katz_residual(x, basis[0], scaled)
         rounding = matrix.rounding(x)
         bound = largest + rounding
-        if not math.isfinite(bound):
-            raise UsageError(f"alpha is {alpha:g}, and numbers become too large.", "Use a smaller alpha.")
         if bound < 1 and least <= 0:
-            raise UsageError(
-                f"alpha is {alpha:g}, not below 1 over the largest eigenvalue of the graph"
-                f"{'' if not eigenvalue else f', which is about {eigenvalue:.4g}'}.",
-                "Use a smaller alpha." if not eigenvalue else f"Use an alpha below {1 / eigenvalue:.3g}.",
-            )
+            raise _too_large(alpha, "not below 1 over the largest eigenvalue of the graph", eigenvalue)
+        # No later bound is below one either; a number that is none has grown that far, too.
+        if not rounding < 1:
+            cause = "and numbers grow past what float64 can certify, as above 1 over the largest eigenvalue"
+            raise _too_large(alpha, cause, eigenvalue)
         # Of what rounding may have made, further passes find little less.
         stalled = largest <= rounding and bound > _STALLED * before
         if bound <= tol or stalled or matrix.passes >= max_passes:
@@ -215,6 +217,12 @@ def solve_katz(
     return Outcome((x,), bound <= tol, largest, certified, eigenvalue, gap)
 
 
+def _too_large(alpha: float, cause: str, eigenvalue: float | None) -> UsageError:
+    known = f", which is about {eigenvalue:.4g}" if eigenvalue else ""
+    remedy = f"Use an alpha below {1 / eigenvalue:.3g}." if eigenvalue else "Use a smaller alpha."
+    return UsageError(f"alpha is {alpha:g}, {cause}{known}.", remedy)
+
+
 def find_eigenvector(
     matrix: StreamedMatrix, *, reflected: bool, tol: float, max_passes: int, directions: int
 ) -> Outcome:
@@ -223,6 +231,7 @@ def find_eigenvector(
     basis = [np.empty(matrix.nodes) for _ in range(directions + 1)]
     basis[0][:] = 1.0
     gap: float | None = None
+    most = 0.0
 
     def small_enough(found: Vector, norm: float) -> bool:  # noqa: ARG001
         eigenvalue, _, weights = _dominant(found)
@@ -231,14 +240,18 @@ def find_eigenvector(
         return bool(left <= tol * eigenvalue / (1 if len(weights) == 1 else 4))
 
     while True:
-        allowed = min(directions, max(1, max_passes - matrix.passes))
+        # The last pass says how good the vector is.
+        allowed = min(directions, max(1, max_passes - matrix.passes - 1))
         found = _krylov(apply, basis[: allowed + 1], _norm(basis[0]), small_enough)
         eigenvalue, residual = float(found[0, 0]), float(abs(found[1, 0]))
         if found.shape[1] > 1:
             _, gap, weights = _dominant(found)
-        if eigenvalue <= 0 and residual == 0:
+        most = max(most, eigenvalue + residual)
+        if eigenvalue + residual <= _NOTHING * most:
             raise UsageError(
-                "the largest eigenvalue of the graph is 0: it has no cycle.", "Use Katz centrality instead."
+                "the largest eigenvalue of the graph is 0, or too small to find: it has no cycle, or none of "
+                "any weight.",
+                "Use Katz centrality instead.",
             )
         converged = residual <= tol * eigenvalue
         if converged or matrix.passes >= max_passes:

@@ -258,3 +258,41 @@ def test_nodes_that_share_a_name_are_no_keys(tmp_path: Path) -> None:
     stored = oocpr.import_graph(edges, tmp_path / "g.zarr", labels=labels)
     with pytest.raises(InputError, match=r"1 nodes of .* have the name of another one"):
         nx.pagerank(stored)
+
+
+def test_other_centralities_are_those_of_networkx() -> None:
+    for kind in KINDS:
+        graph = nx.gnp_random_graph(60, 0.1, seed=4, directed=True)
+        graph = kind(graph.edges(data=True))
+        graph.add_edge(3, 4, weight=2.5)
+        graph.add_edge(4, 3)
+        calls = {
+            nx.katz_centrality: {"alpha": 0.03, "beta": 2.0, "weight": "weight"},
+            nx.eigenvector_centrality: {"max_iter": 500, "tol": 1e-10},
+            nx.hits: {},
+        }
+        for call, arguments in calls.items():
+            if graph.is_multigraph() and call is nx.eigenvector_centrality:
+                continue  # NetworkX counts parallel edges as one
+            wanted, found = call(graph, **arguments), call(graph, **arguments, backend="oocpr")
+            pairs = zip(wanted, found, strict=True) if call is nx.hits else [(wanted, found)]
+            for one, other in pairs:
+                assert list(one) == list(other)
+                assert list(other.values()) == pytest.approx(list(one.values()), rel=1e-5)
+    unnormalized = nx.katz_centrality(graph, alpha=0.03, normalized=False, backend="oocpr")
+    assert unnormalized == pytest.approx(nx.katz_centrality(graph, alpha=0.03, normalized=False), rel=1e-5)
+
+
+def test_other_centralities_of_graphs_on_disk_and_what_is_raised(tmp_path: Path) -> None:
+    edges = np.array([0, 1, 2, 2]), np.array([1, 2, 0, 1])
+    stored = oocpr.import_graph(edges, tmp_path / "g.zarr")
+    wanted = oocpr.katz_centrality(stored, alpha=0.2).to_numpy()
+    found = nx.katz_centrality(stored, alpha=0.2)
+    assert list(found.values()) == pytest.approx(wanted / np.linalg.norm(wanted))
+    for call in (
+        lambda: nx.katz_centrality(stored, alpha=5.0),
+        lambda: nx.hits(stored, max_iter=1),
+        lambda: nx.eigenvector_centrality(stored, max_iter=1),
+    ):
+        with pytest.raises(nx.PowerIterationFailedConvergence):
+            call()

@@ -1,0 +1,72 @@
+"""The commands of Katz and eigenvector centrality, hubs and authorities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import oocpr
+
+if TYPE_CHECKING:
+    Run = Callable[..., Any]
+
+
+@pytest.fixture
+def links(tmp_path: Path) -> Path:
+    """A circle, and a node that points into it."""
+    (tmp_path / "g.txt").write_text("0 1\n1 2\n2 0\n3 0\n3 1\n")
+    return tmp_path / "g.txt"
+
+
+def test_katz_lists_and_writes(oocpr_command: Run, links: Path, tmp_path: Path) -> None:
+    wanted = oocpr.katz_centrality(str(links), alpha=0.5)
+    answer = oocpr_command("centrality", "katz", links, "--alpha", "0.5", "-o", tmp_path / "k.parquet")
+    assert answer.code == 0
+    listed = [line.split() for line in answer.out.splitlines()]
+    assert [int(node) for _, _, node in listed] == [node for node, _ in wanted.top(4)]
+    assert "relative error of each node <= " in answer.err
+    assert oocpr.read_ranks(tmp_path / "k.parquet").top(4) == wanted.top(4)
+
+
+def test_hits_write_hubs_and_authorities_and_json(oocpr_command: Run, links: Path, tmp_path: Path) -> None:
+    files = ("--hubs", tmp_path / "h.csv", "--authorities", tmp_path / "a.zarr")
+    answer = oocpr_command("centrality", "hits", links, *files, "--json", "-")
+    assert answer.code == 0
+    facts = json.loads(answer.out)
+    assert list(facts) == ["hubs", "authorities"]
+    assert facts["hubs"]["top"][0]["node"] == 3
+    hubs, authorities = oocpr.hits(str(links))
+    assert oocpr.read_ranks(tmp_path / "h.csv").top(4) == hubs.top(4)
+    assert oocpr.read_ranks(tmp_path / "a.zarr").top(4) == authorities.top(4)
+
+
+def test_edges_may_be_taken_the_other_way_and_both_ways(oocpr_command: Run, links: Path) -> None:
+    for flag in ("--reverse", "--undirected"):
+        wanted = oocpr.eigenvector_centrality(str(links), **{flag[2:]: True})
+        answer = oocpr_command("centrality", "eigenvector", links, flag, "--top", "1", "--json", "-")
+        assert json.loads(answer.out)["top"][0]["node"] == wanted.top(1)[0][0]
+
+
+def test_passes_that_do_not_suffice_end_with_3(oocpr_command: Run, links: Path) -> None:
+    answer = oocpr_command("centrality", "katz", links, "--alpha", "0.9", "--max-passes", "1")
+    assert answer.code == 3
+    assert len(answer.out.splitlines()) == 4
+    assert "not converged after 1 passes: no error is certified" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (("katz", "--alpha", "1.5"), "--alpha is 1.5, not below 1 over the largest eigenvalue"),
+        (("katz", "--alpha", "0.5", "--beta", "0"), "--beta is 0.0."),
+        (("hits", "--device", "cuda"), "--device is 'cuda', and hits is found on processors only."),
+        (("eigenvector", "-o", "-"), "does not end in"),
+    ],
+)
+def test_what_cannot_be_is_refused(fails: Run, links: Path, words: tuple[str, ...], cause: str) -> None:
+    measure, *others = words
+    assert cause in fails(2, "centrality", measure, links, *others)
