@@ -80,6 +80,14 @@ class Graph:
         """Number of edges, duplicates merged."""
         return self.store.edges
 
+    def is_directed(self) -> bool:
+        """Say so to NetworkX."""
+        return True
+
+    def is_multigraph(self) -> bool:
+        """Tell NetworkX that there are no parallel edges."""
+        return False
+
     @property
     def path(self) -> str:
         """Where the store is."""

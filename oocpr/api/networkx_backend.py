@@ -264,7 +264,7 @@ def katz_centrality(
     beta: float = 1.0,
     max_iter: int = 1000,
     tol: float = 1e-6,
-    nstart: None = None,  # noqa: ARG001
+    nstart: Mapping[Any, float] | None = None,
     normalized: bool = True,
     weight: Any = None,
 ) -> dict[Any, float]:
@@ -278,6 +278,7 @@ def katz_centrality(
     >>> max(found, key=found.get)
     'b'
     """
+    _check_simple(nstart, beta)
     graph = StoredGraph(G) if isinstance(G, Graph) else G
     if not len(graph):
         return {}
@@ -298,7 +299,7 @@ def eigenvector_centrality(
     G: NetworkXGraph | Graph,  # noqa: N803
     max_iter: int = 100,
     tol: float = 1e-6,
-    nstart: None = None,  # noqa: ARG001
+    nstart: Mapping[Any, float] | None = None,
     weight: Any = None,
 ) -> dict[Any, float]:
     """Find eigenvector centrality as ``networkx.eigenvector_centrality`` does, to a residual of `tol`.
@@ -311,6 +312,7 @@ def eigenvector_centrality(
     >>> max(found, key=found.get)
     'b'
     """
+    _check_simple(nstart)
     graph = StoredGraph(G) if isinstance(G, Graph) else G
     if not len(graph):
         raise nx.NetworkXPointlessConcept("cannot compute centrality for the null graph")
@@ -323,7 +325,7 @@ def hits(
     G: NetworkXGraph | Graph,  # noqa: N803
     max_iter: int = 100,
     tol: float = 1e-8,
-    nstart: None = None,  # noqa: ARG001
+    nstart: Mapping[Any, float] | None = None,
     normalized: bool = True,
 ) -> tuple[dict[Any, float], dict[Any, float]]:
     """Find hubs and authorities as ``networkx.hits`` does, to a residual of `tol`.
@@ -336,6 +338,7 @@ def hits(
     >>> max(hubs, key=hubs.get), max(authorities, key=authorities.get)
     ('a', 'c')
     """
+    _check_simple(nstart)
     graph = StoredGraph(G) if isinstance(G, Graph) else G
     if not len(graph):
         return {}, {}
@@ -348,6 +351,12 @@ def hits(
         hubs = found.hubs.to_numpy()
         hubs *= np.sqrt(found.hubs.facts.eigenvalue or 0.0) / np.linalg.norm(hubs)
     return _converged(graph, found.hubs, max_iter), _converged(graph, found.authorities, max_iter)
+
+
+def _check_simple(nstart: Mapping[Any, float] | None, beta: Any = 1.0) -> None:
+    """Refuse what `can_run` does, which NetworkX does not ask of a graph on disk."""
+    if nstart is not None or isinstance(beta, Mapping):
+        raise NotImplementedError("oocpr takes no nstart, and one number for beta.")
 
 
 def _converged(graph: NetworkXGraph | StoredGraph, found: Centrality, max_iter: int) -> dict[Any, float]:

@@ -143,9 +143,8 @@ def _find(
         for one in found:
             emit(f"{one.facts.measure}\n" if len(found) > 1 else "")
             top = one.top(top_k)
-            error = (
-                one.facts.residual if one.error_bound is None else one.error_bound * top[0][1] if top else 0
-            )
+            most = max((number for _, number in top), default=0.0)
+            error = one.facts.residual if one.error_bound is None else one.error_bound * most
             emit(ranking(top, min(1.0, error)))
     facts = found[0].facts
     sys.stderr.write(

@@ -245,8 +245,12 @@ def test_stored_graphs_are_refused_what_oocpr_cannot_do(pair: Any) -> None:
     for passes in (0, 1):
         with pytest.raises(nx.PowerIterationFailedConvergence):
             nx.pagerank(stored, max_iter=passes, tol=1e-14)
+    with pytest.raises(NotImplementedError, match="clustering"):
+        nx.clustering(stored)
     with pytest.raises(NotImplementedError, match="hits"):
-        nx.hits(stored)
+        nx.hits(stored, nstart={0: 1})
+    with pytest.raises(NotImplementedError, match="katz"):
+        nx.katz_centrality(stored, beta={0: 1}, weight="weight")
     with pytest.raises(UsageError, match="not turned into a graph of NetworkX"):
         nx.hits(stored, backend="networkx")
 
@@ -261,7 +265,7 @@ def test_nodes_that_share_a_name_are_no_keys(tmp_path: Path) -> None:
 
 
 def test_other_centralities_are_those_of_networkx() -> None:
-    for kind in KINDS:
+    for kind in (nx.Graph, nx.DiGraph):
         graph = nx.gnp_random_graph(60, 0.1, seed=4, directed=True)
         graph = kind(graph.edges(data=True))
         graph.add_edge(3, 4, weight=2.5)
@@ -272,8 +276,6 @@ def test_other_centralities_are_those_of_networkx() -> None:
             nx.hits: {},
         }
         for call, arguments in calls.items():
-            if graph.is_multigraph() and call is nx.eigenvector_centrality:
-                continue  # NetworkX counts parallel edges as one
             wanted, found = call(graph, **arguments), call(graph, **arguments, backend="oocpr")
             pairs = zip(wanted, found, strict=True) if call is nx.hits else [(wanted, found)]
             for one, other in pairs:
