@@ -143,6 +143,7 @@ def test_commands_of_the_guides_run(folder: Path) -> None:
         "how-to/weights",
         "how-to/cluster",
         "how-to/personal-ranks",
+        "how-to/centrality",
     ]
     shown = [block for name in guides for block in blocks(ROOT / "docs" / f"{name}.md", "console")]
     commands = [command for block in shown for command in block.splitlines()]
@@ -168,6 +169,8 @@ def test_python_of_the_readme_and_the_tutorial_runs(folder: Path) -> None:
     (seeds,) = blocks(ROOT / "docs" / "how-to" / "personal-ranks.md", "python")
     run(sys.executable, "-c", seeds, folder=folder)
     assert (folder / "personal.parquet").is_file()
+    (centrality,) = blocks(ROOT / "docs" / "how-to" / "centrality.md", "python")
+    run(sys.executable, "-c", centrality, folder=folder)
     run(sys.executable, "-c", "\n".join(blocks(ROOT / "docs/how-to/notebooks.md", "python")), folder=folder)
     assert (folder / "ranks.png").is_file()
 
