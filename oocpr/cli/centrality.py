@@ -39,10 +39,10 @@ _RESIDUAL = option("--tol", "Residual to reach; it certifies nothing.", default=
 
 @click.group(cls=Group)
 def centrality() -> None:
-    """Find centralities other than PageRank, by the same stream of tiles.
+    """Find Katz centrality, hubs, authorities and the like.
 
-    Edges count by their weights if they have some. For edges the other way, or both ways, import with
-    --reverse or --undirected.
+    They are relatives of PageRank, from the same stream of tiles. Edges count by their weights if they have
+    some. For edges the other way, or both ways, import with --reverse or --undirected.
     """
 
 
@@ -66,10 +66,11 @@ def centrality() -> None:
 )
 @click.pass_obj
 def katz(session: Session, /, output: str | None, **parameters: Any) -> int:
-    """Find Katz centrality, with a certified relative error of each node.
+    """Find Katz centrality, with a certified error.
 
-    A node has beta, and alpha times the number of each node that points to it. An alpha that is too large for
-    the graph is refused; `oocpr centrality eigenvector` says where the limit is.
+    The relative error of no node exceeds it. A node has beta, and alpha times the number of each node that
+    points to it. An alpha that is too large for the graph is refused; `eigenvalue` in the --json of
+    `oocpr centrality eigenvector` says where the limit is: at 1 over it.
     """
     return _find(session, "katz_centrality", [output], **parameters)
 
