@@ -107,6 +107,24 @@ class SetupError(OocprError, RuntimeError):
     exit_code = 8
 
 
+class RunningError(OocprError, RuntimeError):
+    """A job that another process runs, or may run."""
+
+    exit_code = 9
+
+
+class LimitError(OocprError, ValueError):
+    """Ranks that differ from the last ones by more than their job allows; these stay published."""
+
+    exit_code = 10
+
+
+class NotConvergedError(OocprError, ArithmeticError):
+    """A job whose ranks have not reached its tolerance, and are not published for it."""
+
+    exit_code = 3
+
+
 class StoppedError(OocprError, TimeoutError):
     """A run whose time was up; a checkpoint has what it had come to."""
 

@@ -59,8 +59,12 @@ class Reporter:
             self._stream.flush()
 
     def write_note(self, note: str) -> None:
+        """Write a note, a line that stays."""
+        self.write_line(f"note: {note}")
+
+    def write_line(self, line: str) -> None:
         """Write a line that stays."""
-        self._stream.write(f"{_CLEAR if self._live and self._stage else ''}note: {note}\n")
+        self._stream.write(f"{_CLEAR if self._live and self._stage else ''}{line}\n")
         self._stream.flush()
 
     def __call__(self, stage: str, done: float, total: int | None, unit: str, note: str = "") -> None:

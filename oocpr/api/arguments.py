@@ -185,7 +185,8 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
 """Parameters, what holds for their values, what else is wrong, and the remedy; in the order of checks."""
 
 
-def _check(name: str, value: Any) -> None:
+def check_argument(name: str, value: Any) -> None:
+    """Raise UsageError, with its name, for a value that a parameter cannot have."""
     sizes = {"memory": _size, "device_memory": _device_size}
     found = sizes[name](value) if name in sizes else None
     for names, holds, problem, remedy in _RULES:
@@ -224,7 +225,7 @@ def checked(call: Callable[P, R]) -> Callable[P, R]:
         given = dict(zip(own, args, strict=False)) | named
         for name, value in given.items():
             if value is not None or name not in unset:
-                _check(name, value)
+                check_argument(name, value)
         if "progress" not in own:
             return call(*args, **named)
         listener: AbstractContextManager[object] = nullcontext(given.get("progress") or silent)

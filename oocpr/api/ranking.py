@@ -412,10 +412,9 @@ def pagerank(
                 )
                 planned = plan_loaded(store, settings, replace(request, speeds=speeds), progress)[0]
         made = planned.plan
-        _LOG.info("plan of the run:\n%s", made)
-        if predict:
-            made.validate()
+        if predict and made.fits:
             made = timed(planned, request, progress)
+        _LOG.info("plan of the run:\n%s", made)
         timeline = None if trace is None else Trace()
         with watched(silent) as compilation, store.unchanged():
             solution = rank_graph(

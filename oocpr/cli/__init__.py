@@ -33,12 +33,14 @@ EXIT_CODES = {
     0: "done; of rank: the certified bound is at most --tol",
     UNEXPECTED: "a defect of oocpr itself; --debug shows where",
     USAGE: "wrong usage, or input that cannot be read",
-    NOT_CONVERGED: "not converged; the ranks and their bound are still written",
+    NOT_CONVERGED: "not converged; the ranks and their bound are still written, but run publishes nothing",
     4: "does not fit the given memory, or the disk",
     5: "a damaged store",
     6: "the store was replaced while it was in use, or workers have another one under its name",
     7: "a worker, the scheduler or an object store was lost; the same command may succeed later",
     8: "a worker or this machine lacks the store, credentials or a package",
+    9: "of run: the job is running already, or may be on another machine; nothing was done",
+    10: "of run: the ranks differ from the last by more than the job allows, and are not published",
     INTERRUPTED: "interrupted, or --time-limit is over; what is left is what --resume goes on with",
     READER_GONE: "the program reading standard output went away",
 }
@@ -119,9 +121,8 @@ def _stopping_like_ctrl_c() -> Iterator[list[int]]:
 def _run(words: list[str], asked: Sequence[int]) -> int:
     import click
 
-    from oocpr.cli.commands import cli
+    from oocpr.cli.jobs import cli
     from oocpr.cli.options import Session
-    from oocpr.errors import DoesNotFitError, OocprError
 
     if asked_by_shell := os.environ.get(COMPLETION):
         from click.shell_completion import shell_complete
@@ -141,28 +142,29 @@ def _run(words: list[str], asked: Sequence[int]) -> int:
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "oocpr"
         return fail(error.format_message(), f"See `{path} --help`.", USAGE)
-    except OocprError as error:
-        _interrupted(asked)
-        _trace(session.debug)
-        return fail(error.cause, f"{error.remedy} {_kept(error)}", error.exit_code)
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as error:  # noqa: BLE001
         _interrupted(asked)
         _trace(session.debug)
-        if _lacks_memory(error):
-            return fail(
-                f"this process may take no more memory: {str(error) or type(error).__name__}.",
-                "Raise its limits, such as that of `ulimit -v`, or give less --memory and fewer --threads.",
-                DoesNotFitError.exit_code,
-            )
-        remedy = (
-            "Please report it with what is above."
-            if session.debug
-            else "Run it again with --debug and report it."
-        )
-        return fail(f"{type(error).__name__}: {error}", remedy, UNEXPECTED)
+        return fail(*explain(error, debug=session.debug))
     return code or 0
+
+
+def explain(error: Exception, *, debug: bool) -> tuple[str, str, int]:
+    """Give the cause, the remedy and the exit code of an error."""
+    from oocpr.errors import DoesNotFitError, OocprError
+
+    if isinstance(error, OocprError):
+        return error.cause, f"{error.remedy} {_kept(error)}", error.exit_code
+    if _lacks_memory(error):
+        return (
+            f"this process may take no more memory: {str(error) or type(error).__name__}.",
+            "Raise its limits, such as that of `ulimit -v`, or give less --memory and fewer --threads.",
+            DoesNotFitError.exit_code,
+        )
+    remedy = "Please report it with what is above." if debug else "Run it again with --debug and report it."
+    return f"{type(error).__name__}: {error}", remedy, UNEXPECTED
 
 
 def _interrupted(asked: Sequence[int]) -> None:

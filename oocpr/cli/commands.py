@@ -18,6 +18,7 @@ from oocpr.cli import EXIT_CODES, NOT_CONVERGED, UNEXPECTED, fail, options
 from oocpr.cli.centrality import centrality
 from oocpr.cli.options import Group, Session, argument
 from oocpr.cli.output import (
+    answer,
     degree_table,
     described,
     emit,
@@ -209,15 +210,7 @@ def info(graph: str, degrees: bool, json_path: str | None) -> None:
         classes = opened.degrees()
         facts["degrees"] = [each._asdict() for each in classes]
         text += degree_table(classes)
-    _answer(text, facts, json_path)
-
-
-def _answer(text: str, value: object, json_path: str | None) -> None:
-    """Print an answer, and write it as JSON if asked; JSON on standard output stands alone."""
-    if json_path != "-":
-        emit(text)
-    if json_path is not None:
-        emit_json(value, json_path)
+    answer(text, facts, json_path)
 
 
 @cli.command(
@@ -241,7 +234,7 @@ def plan(session: Session, /, graph: str, json_path: str | None, **parameters: A
 
     with session.progress() as progress:
         made = api.plan(graph, progress=progress, **parameters)
-    _answer(f"{made}\n", made.to_json(), json_path)
+    answer(f"{made}\n", made.to_json(), json_path)
     made.validate()
 
 
@@ -481,7 +474,7 @@ def verify(
         ("damping", f"{outcome.damping:g}, {outcome.dangling} preferential"),
         ("graph", f"{outcome.identity}{_another_graph(outcome)}"),
     ]
-    _answer(pairs(rows), asdict(outcome), json_path)
+    answer(pairs(rows), asdict(outcome), json_path)
     wanted = tol if tol is not None else found.error_bound
     # What rounding in this very pass may have added is not held against the ranks.
     if wanted is None or outcome.residual - outcome.rounding <= wanted * (1 - outcome.damping):

@@ -71,6 +71,14 @@ def emit(pieces: str | Iterable[str]) -> None:
         sys.stdout.flush()
 
 
+def answer(text: str, value: object, json_path: str | None) -> None:
+    """Print an answer, and write it as JSON if asked; JSON on standard output stands alone."""
+    if json_path != "-":
+        emit(text)
+    if json_path is not None:
+        emit_json(value, json_path)
+
+
 def write_notices(notices: Iterable[str]) -> None:
     """Write to standard error what a person should know of an import."""
     for notice in notices:

@@ -215,6 +215,10 @@ class Checkpoints(KeptRun):
             "state": _written(state),
             "history": [asdict(record) for record in history],
             "seconds": self.seconds_before + time.monotonic() - self._begun,
+            # For those who look at it; a run goes on with others, too.
+            "tol": job.settings.tol,
+            "stop": job.settings.stop,
+            "passes": job.plan.passes,
         }
         self._folder.publish(state.number, facts)
         self.number, self._last = state.number, facts

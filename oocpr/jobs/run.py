@@ -1,0 +1,463 @@
+"""A run of a job: what `steps` decides is done, one step after the other, and kept if it is interrupted."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oocpr import api
+from oocpr.errors import LimitError, NotConvergedError, OocprError, StoppedError, masked
+from oocpr.ingest.budget import require
+from oocpr.jobs.lock import hold_lock, read_owner, runs
+from oocpr.jobs.results import CHECKPOINT, GRAPH, IMPORTED, SUMMARY, JobFolder, read_json, write_json
+from oocpr.jobs.status import PROGRESS, ProgressFile
+from oocpr.jobs.steps import Decision, Record, Stamp, Step, broken_limits, decide, options_of
+from oocpr.sources.files import check_apart, input_file, input_files, stamp
+from oocpr.system import resident_after_trim
+from oocpr.units import format_error_bound, format_seconds
+
+if TYPE_CHECKING:
+    from oocpr.engine.checkpoint import Checkpoints
+    from oocpr.jobs.job_file import Job
+    from oocpr.progress import Progress
+    from oocpr.result.comparison import Comparison
+    from oocpr.result.ranks import Ranks
+
+_LOG = logging.getLogger(__name__)
+
+LAST_RUN = "last-run.json"
+"""Summary of the last run of a job, whatever became of it."""
+
+_AGAIN = "Run the job again: it goes on."
+
+_COMPARED_BYTES = 112
+"""Bytes of memory per node that a comparison takes at most, beside names."""
+
+
+def new_summary(name: str) -> dict[str, Any]:
+    """Begin the summary of a run, which `run_job` fills; ``outcome`` is ``"failed"`` until it is known."""
+    return {"job": name, "outcome": "failed", "exit_code": 0, "began": time.time(), "steps": {}}
+
+
+def end_summary(summary: dict[str, Any], code: int, error: tuple[str, str] | None) -> None:
+    """Note how a run has ended: its exit code, and the cause and the remedy of an error."""
+    summary["exit_code"] = code
+    summary["ended"] = time.time()
+    summary["seconds"] = summary["ended"] - summary["began"]
+    if error is not None:
+        summary["error"] = {"cause": masked(error[0]), "remedy": masked(error[1])}
+
+
+def keep_summary(job: Job, summary: dict[str, Any]) -> None:
+    """Keep the summary of a run that has ended, and write its metrics if the job has any."""
+    from oocpr.jobs.metrics import write_metrics
+
+    before = read_json(job.folder / LAST_RUN) or {}
+    published = JobFolder(job.folder).published
+    last = None if published is None else read_json(published / SUMMARY)
+    success = summary["ended"] if summary["exit_code"] == 0 else before.get("last_success")
+    summary["last_success"] = success
+    if job.folder.is_dir():
+        write_json(job.folder / LAST_RUN, summary)
+    if job.publication.metrics is not None:
+        # A run that has made no ranks has the figures of those that stay published.
+        figures = {name: (last or {}).get(name) for name in ("run", "comparison")}
+        write_metrics(job.publication.metrics, figures | summary, success)
+
+
+def preview_job(job: Job, summary: dict[str, Any], progress: Progress) -> None:
+    """Say what a run would do, and change nothing: neither files nor the lock.
+
+    Raises what `run_job` raises before its first step.
+    """
+    owner = read_owner(job.folder)
+    if owner is not None:
+        lives = "lives" if runs(owner) else "does not live any more"
+        _LOG.info("the lock is that of %s, which %s", owner.describe(time.time()), lives)
+    folder = JobFolder(job.folder)
+    decision = _decision(job, folder)
+    summary |= {"outcome": "dry run", "reason": decision.reason, "planned": list(decision.steps)}
+    _announce(decision)
+    published = folder.published
+    if published is not None and Step.RANK in decision.steps and not (job.workers or job.scheduler):
+        _LOG.info("plan of a run over the graph of %s:\n%s", published.name, _plan(job, published, progress))
+
+
+def _plan(job: Job, result: Path, progress: Progress) -> Any:
+    options = {name: value for name, value in job.rank_options.items() if name not in _NOT_OF_PLANS}
+    personalized = "personalization" in job.rank_options
+    return api.plan(
+        result / GRAPH, memory=job.memory, personalized=personalized, progress=progress, **options
+    )
+
+
+_NOT_OF_PLANS = ("dangling", "personalization", "max_passes")
+
+
+def run_job(job: Job, summary: dict[str, Any], progress: Progress, *, accept: bool = False) -> None:
+    """Do what there is to do for a job, and fill the summary.
+
+    Parameters
+    ----------
+    job
+        What `read_job` gives.
+    summary
+        What `new_summary` gives.
+    progress
+        Where to say how far it is; the same goes to a file of the job's folder, for `oocpr status`.
+    accept
+        Whether ranks that are past the limits of the job are published.
+
+    Raises
+    ------
+    RunningError
+        If another process runs it.
+    LimitError
+        If the ranks are past the limits; the last ones stay published.
+    NotConvergedError
+        If the ranks have not reached the tolerance.
+    StoppedError
+        If the time limit is over; the next run goes on.
+    OocprError
+        See `oocpr.errors`: what importing, appending and ranking raise.
+    """
+    began = datetime.now(UTC)
+    if (metrics := job.publication.metrics) is not None:
+        from oocpr.store.atomic import check_writable
+
+        check_writable(metrics)
+    folder = JobFolder(job.folder)
+    folder.make()
+    with hold_lock(job.folder) as dead:
+        if dead is not None:
+            _LOG.warning(
+                "the lock of %s was taken over: it does not live any more", dead.describe(time.time())
+            )
+        if (late := folder.finish_publication()) is not None:
+            _LOG.warning("the result %s, whose process was killed before its last step, is published", late)
+        shown = ProgressFile(job.folder / PROGRESS, progress)
+        try:
+            decision = _decision(job, folder)
+            summary["reason"] = decision.reason
+            _announce(decision)
+            if not decision.steps:
+                summary["outcome"] = "unchanged"
+                return
+            folder.begin(decision)
+            shown.begin(decision.steps)
+            _Run(job, folder, decision, shown, summary, began).carry_out(accept=accept)
+        except (KeyboardInterrupt, StoppedError):
+            summary["outcome"] = "interrupted"
+            raise
+        finally:
+            summary["steps"] = shown.seconds
+            shown.remove()
+
+
+def _announce(decision: Decision) -> None:
+    if not decision.steps:
+        _LOG.info("nothing to do: %s", decision.reason)
+        return
+    fields = {"steps": list(decision.steps), "reason": decision.reason}
+    _LOG.info("%s: %s", decision.reason, ", ".join(decision.steps), extra={"fields": fields})
+    if decision.waiting:
+        _LOG.info("%d files that have come since wait for the next run", decision.waiting)
+
+
+def _decision(job: Job, folder: JobFolder) -> Decision:
+    """Look at the files and results that there are, and decide."""
+    check_apart([job.folder], [*job.sources, *job.appended])
+    sources = _stamps(job.sources)
+    appended = _stamps(job.appended, may_lack=True)
+    options = {**job.import_options, **job.append_options, **job.rank_options}
+    named = [str(options[name]) for name in ("labels", "personalization") if name in options]
+    graph, ranks = options_of(job, {name: _stamp_of(input_file(name)) for name in named})
+    name, base = folder.base()
+    now = Record(sources, appended, graph, ranks)
+    left = folder.left(job.publication.ranks)
+    return decide(now, base, name, left, limits=job.limits is not None)
+
+
+def _stamps(specs: tuple[str, ...], *, may_lack: bool = False) -> tuple[Stamp, ...]:
+    """Tell files from what they were before; a pattern for files that come later may fit none."""
+    found = []
+    for spec in specs:
+        try:
+            files = input_files([spec])
+        except OocprError as error:
+            if may_lack and error.cause.startswith("No file fits"):
+                continue
+            raise
+        found += [_stamp_of(file) for file in files]
+    return tuple(found)
+
+
+def _stamp_of(file: Any) -> Stamp:
+    from oocpr.sources.files import LocalFile
+
+    if isinstance(file, LocalFile):
+        file.check(folder=True)
+        if file.path.is_dir():
+            inside = sorted(each for each in file.path.rglob("*") if each.is_file())
+            known = [each.stat() for each in inside]
+            newest = max((each.st_mtime_ns for each in known), default=0)
+            return str(file.path), sum(each.st_size for each in known), newest, len(known)
+    return tuple(stamp(file) or ())
+
+
+class _Run:
+    """The steps of one run."""
+
+    def __init__(
+        self,
+        job: Job,
+        folder: JobFolder,
+        decision: Decision,
+        shown: ProgressFile,
+        summary: dict[str, Any],
+        began: datetime,
+    ) -> None:
+        self._job, self._folder, self._decision = job, folder, decision
+        self._shown, self._summary, self._began = shown, summary, began
+        self._place = folder.unfinished
+        self._deadline = None if job.time_limit is None else time.monotonic() + job.time_limit
+        self._ranks: Ranks | None = None
+
+    def carry_out(self, *, accept: bool) -> None:
+        """Do all steps."""
+        job = self._job
+        with _client(job) as client:
+            calls: dict[Step, Callable[[], None]] = {
+                Step.IMPORT: lambda: self._import(client),
+                Step.APPEND: lambda: self._append(client),
+                Step.LINK: self._link,
+                Step.RANK: lambda: self._rank(client),
+                Step.COMPARE: lambda: self._compare(accept=accept),
+                Step.PUBLISH: self._publish,
+            }
+            for step in self._decision.steps:
+                with self._shown.step(step), self._in_time(alone=step != Step.RANK or not job.is_kept):
+                    calls[step]()
+                if step in (Step.RANK, Step.COMPARE):
+                    continue
+                _LOG.info("%s: done in %s", step, format_seconds(self._shown.seconds[step]))
+
+    @contextmanager
+    def _in_time(self, *, alone: bool) -> Iterator[None]:
+        """End the block when the time limit is over; `alone`: nothing inside looks at the clock."""
+        if self._deadline is None or not alone or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        late = StoppedError(
+            f"the job was stopped: its time limit of {format_seconds(self._job.time_limit or 0)} is over.",
+            _AGAIN,
+        )
+
+        def stop(_: int, __: object) -> None:
+            raise late
+
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, max(1e-3, self._deadline - time.monotonic()))
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def _given(self) -> dict[str, Any]:
+        """Parameters that an import and an append have alike."""
+        given = {"memory": self._job.memory, "tmp": self._job.tmp}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _import(self, client: Any) -> None:
+        name = IMPORTED if Step.APPEND in self._decision.steps else GRAPH
+        # Workers import without keeping what is finished.
+        graph = api.import_graph(
+            list(self._job.sources), self._place / name, resume=client is None, client=client,
+            progress=self._shown, on_message=_LOG.info, **self._given(), **self._job.import_options,
+        )  # fmt: skip
+        _notify(graph)
+
+    def _append(self, client: Any) -> None:
+        base = self._place / IMPORTED
+        if not base.is_dir():
+            published = self._folder.published
+            assert published is not None, "edges are added to a graph"
+            base = published / GRAPH
+        files = self._new_files()
+        _LOG.info("adding edges of %s", ", ".join(files))
+        graph = api.append(
+            base, files, self._place / GRAPH, client=client, progress=self._shown,
+            **self._given(), **self._job.append_options,
+        )  # fmt: skip
+        _notify(graph)
+        self._summary["appended"] = files
+
+    def _new_files(self) -> list[str]:
+        """Files to append, as they are opened: stamps do not have what is secret in URLs."""
+        wanted = {stamp[0] for stamp in self._decision.new_files}
+        return [
+            spec if "://" in spec else str(file)
+            for spec in self._job.appended
+            for file in input_files([spec])
+            if _stamp_of(file)[0] in wanted
+        ]
+
+    def _link(self) -> None:
+        assert self._decision.record.base is not None, "there is a graph"
+        self._folder.link_graph(self._decision.record.base)
+
+    def _rank(self, client: Any) -> None:
+        from oocpr.engine.checkpoint import kept_run
+
+        job, published = self._job, self._folder.published
+        graph = api.open_graph(self._place / GRAPH)
+        if Step.COMPARE in self._decision.steps:
+            self._check_comparison(graph.nodes)
+        start = self._published_ranks(published) if published is not None and job.starts_warm else None
+        left = None if self._deadline is None else max(1e-3, self._deadline - time.monotonic())
+        place = self._place / CHECKPOINT if job.is_kept else None
+        with (
+            _naming_the_job(),
+            kept_run(place, resume=place is not None, time_limit=left if place else None) as kept,
+        ):
+            if kept is not None and kept.number is not None:
+                _LOG.info("going on after pass %d", kept.number)
+            ranks = api.pagerank(
+                graph, memory=job.memory, start=start, checkpoint=kept, client=client, predict=client is None,
+                progress=self._shown, **job.rank_options,
+            )  # fmt: skip
+            self._keep_ranks(ranks, kept)
+        self._ranks = ranks
+
+    def _check_comparison(self, nodes: int) -> None:
+        from oocpr.engine.planning import given_memory
+
+        needed = resident_after_trim() + _COMPARED_BYTES * nodes
+        require(needed, given_memory(self._job.memory), f"Comparing {nodes:,} ranks with the last")
+
+    def _keep_ranks(self, ranks: Ranks, kept: Checkpoints | None) -> None:
+        """Write what is published; the ranks come last, for they say that all of it is there."""
+        run, publication = ranks.run, self._job.publication
+        assert run is not None, "pagerank always says what it did"
+        self._summary["run"] = run.to_dict()
+        if not run.converged:
+            more = "" if kept is None else "; the next run goes on after these passes"
+            raise NotConvergedError(
+                f"not converged after {run.passes} passes: certified {format_error_bound(run.error_bound)}, "
+                f"tol is {run.tol:.3g}.",
+                f"Nothing is published. Raise max_passes or tol in [rank]{more}.",
+            )
+        _LOG.info(
+            "certified %s after %d passes, %s",
+            format_error_bound(run.error_bound), run.passes, format_seconds(run.seconds),
+            extra={"fields": {"run": run.to_dict()}},
+        )  # fmt: skip
+        if publication.report is not None:
+            title = f"PageRank of {self._job.name}"
+            ranks.to_html(self._place / publication.report, top=publication.top, title=title)
+        top = [{"node": node, "rank": rank} for node, rank in ranks.top(publication.top)]
+        write_json(self._place / SUMMARY, {"run": run.to_dict(), "top": top})
+        write = ranks.to_csv if publication.ranks.endswith(".csv") else ranks.to_parquet
+        write(self._place / publication.ranks)
+
+    def _published_ranks(self, published: Path) -> Path | None:
+        """The file of the last ranks, which may have had another name."""
+        names = (self._job.publication.ranks, "ranks.parquet", "ranks.csv")
+        others = [file for pattern in ("*.parquet", "*.csv") for file in sorted(published.glob(pattern))]
+        return next(
+            (file for file in (*(published / name for name in names), *others) if file.is_file()), None
+        )
+
+    def _compare(self, *, accept: bool) -> None:
+        published, limits = self._folder.published, self._job.limits
+        assert published is not None, "there is something to compare with"
+        assert limits is not None, "and it is to be compared"
+        before = self._published_ranks(published)
+        if before is None:
+            _LOG.warning("%s has no ranks to compare with", published)
+            return
+        own = self._ranks or api.read_ranks(self._place / self._job.publication.ranks)
+        found = own.compare(api.read_ranks(before), top=limits.top)
+        broken = broken_limits(limits, found)
+        summary = read_json(self._place / SUMMARY) or {}
+        facts = comparison_facts(found, published.name)
+        self._summary["comparison"] = facts
+        _LOG.info("compared with %s:\n%s", published.name, found, extra={"fields": {"comparison": facts}})
+        refused = [] if accept else broken
+        write_json(self._place / SUMMARY, summary | {"comparison": facts, "limits": refused})
+        if refused:
+            self._summary |= {"outcome": "refused", "limits": refused}
+            raise LimitError(
+                f"the ranks are not published: {'; '.join(refused)}.",
+                f"{published.name} stays published. If {self._place} is right, run the job with --accept.",
+            )
+        if broken:
+            _LOG.warning("published all the same: %s", "; ".join(broken))
+
+    def _publish(self) -> None:
+        job, place = self._job, self._place
+        known = read_json(place / SUMMARY) or {}
+        self._summary.setdefault("run", known.get("run"))
+        record = self._decision.record
+        write_json(place / SUMMARY, {
+            "job": job.name,
+            "reason": self._decision.reason,
+            "base": record.base,
+            "appended": [stamp[0] for stamp in self._decision.new_files],
+            "steps": self._shown.seconds,
+            "run": known.get("run"),
+            "comparison": known.get("comparison"),
+            "top": known.get("top"),
+        })  # fmt: skip
+        result = self._folder.publish(self._began)
+        for name in self._folder.prune(job.publication.keep, job.publication.keep_graphs):
+            _LOG.debug("%s was removed", name)
+        self._summary |= {"outcome": "published", "result": str(result)}
+
+
+def comparison_facts(found: Comparison, name: str) -> dict[str, Any]:
+    """Give a comparison with the result of that name as JSON."""
+    return {
+        "with": name,
+        "nodes": found.nodes,
+        "nodes_before": found.other_nodes,
+        "distance": found.distance,
+        "top": found.top,
+        "overlap": found.overlap,
+        "kendall_tau": found.kendall_tau,
+        "movers": [mover._asdict() for mover in found.movers],
+    }
+
+
+@contextmanager
+def _naming_the_job() -> Iterator[None]:
+    """Have a run that is out of time say how its job goes on."""
+    try:
+        yield
+    except StoppedError as error:
+        raise StoppedError(error.cause, _AGAIN) from error
+
+
+def _notify(graph: Any) -> None:
+    for notice in graph.notices:
+        _LOG.info("%s", notice)
+
+
+@contextmanager
+def _client(job: Job) -> Iterator[Any]:
+    """Give the client of the workers that a job names; None for none."""
+    if job.workers is None and job.scheduler is None:
+        yield None
+        return
+    from oocpr.engine.executors.dask_client import open_client
+
+    with open_client(job.scheduler, job.workers) as client:
+        yield client
