@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON: ``time``, ``level``, ``logger``, ``message`` and its ``fields``."""
+    """Writes a record as a line of JSON: ``time``, ``level``, ``logger``, ``message`` and its ``fields``."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write it, without what is secret in URLs."""

@@ -23,6 +23,8 @@ from oocpr.store.atomic import naming_failures, remove, replacing
 LATEST, UNFINISHED = "latest", "unfinished"
 GRAPH, IMPORTED, CHECKPOINT = "graph.zarr", "imported.zarr", "checkpoint"
 SUMMARY, INPUTS = "summary.json", "inputs.json"
+LAST_RUN = "last-run.json"
+"""Summary of the last run of a job, whatever became of it."""
 
 _NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
 _FORMAT = "%Y-%m-%dT%H%M%SZ"

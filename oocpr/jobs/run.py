@@ -16,7 +16,16 @@ from oocpr import api
 from oocpr.errors import LimitError, NotConvergedError, OocprError, StoppedError, masked
 from oocpr.ingest.budget import require
 from oocpr.jobs.lock import hold_lock, read_owner, runs
-from oocpr.jobs.results import CHECKPOINT, GRAPH, IMPORTED, SUMMARY, JobFolder, read_json, write_json
+from oocpr.jobs.results import (
+    CHECKPOINT,
+    GRAPH,
+    IMPORTED,
+    LAST_RUN,
+    SUMMARY,
+    JobFolder,
+    read_json,
+    write_json,
+)
 from oocpr.jobs.status import PROGRESS, ProgressFile
 from oocpr.jobs.steps import Decision, Record, Stamp, Step, broken_limits, decide, options_of
 from oocpr.sources.files import check_apart, input_file, input_files, stamp
@@ -31,9 +40,6 @@ if TYPE_CHECKING:
     from oocpr.result.ranks import Ranks
 
 _LOG = logging.getLogger(__name__)
-
-LAST_RUN = "last-run.json"
-"""Summary of the last run of a job, whatever became of it."""
 
 _AGAIN = "Run the job again: it goes on."
 
@@ -52,7 +58,7 @@ def end_summary(summary: dict[str, Any], code: int, error: tuple[str, str] | Non
     summary["ended"] = time.time()
     summary["seconds"] = summary["ended"] - summary["began"]
     if error is not None:
-        summary["error"] = {"cause": masked(error[0]), "remedy": masked(error[1])}
+        summary["error"] = {"cause": masked(error[0]), "remedy": masked(error[1].strip())}
 
 
 def keep_summary(job: Job, summary: dict[str, Any]) -> None:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import InputError
 from oocpr.jobs.lock import read_owner, runs
-from oocpr.jobs.results import CHECKPOINT, INPUTS, SUMMARY, UNFINISHED, JobFolder, read_json, write_json
+from oocpr.jobs.results import (
+    CHECKPOINT,
+    INPUTS,
+    LAST_RUN,
+    SUMMARY,
+    UNFINISHED,
+    JobFolder,
+    read_json,
+    write_json,
+)
 from oocpr.jobs.steps import Step
 from oocpr.plan.forecast import passes_from
 from oocpr.progress import describe
@@ -123,21 +132,27 @@ class ProgressFile:
         write_json(self._path, asdict(self._position))
 
 
+_ENDED = ("outcome", "exit_code", "ended", "error")
+
+
 def job_status(job: Job, now: float) -> dict[str, Any]:
     """Say how far a job is at a time, as JSON.
 
     ``state`` is ``"running"``, ``"unfinished"`` (the next run goes on), ``"refused"`` (past its limits) or
-    ``"idle"``; ``seconds_left`` and ``ends`` (Unix time) are None if nobody knows them.
+    ``"idle"``; ``last_run`` is how the last run has ended; ``seconds_left`` and ``ends`` (Unix time) are None
+    if nobody knows them.
     """
     folder = JobFolder(job.folder)
     owner = read_owner(job.folder)
     published = folder.published
     last = {} if published is None else read_json(published / SUMMARY) or {}
+    ended = read_json(job.folder / LAST_RUN)
     known: dict[str, Any] = {
         "job": job.name,
         "state": "idle",
         "published": None if published is None else published.name,
         "published_bound": last.get("run", {}).get("error_bound"),
+        "last_run": None if ended is None else {name: ended.get(name) for name in _ENDED},
         "owner": None,
         "position": None,
         "checkpoint": None,
@@ -151,9 +166,10 @@ def job_status(job: Job, now: float) -> dict[str, Any]:
             position = Position(**{**found, "steps": tuple(found["steps"])})
             left = position.seconds_left(last.get("steps", {}), now)
             known |= {"position": found, "seconds_left": left, "ends": None if left is None else now + left}
-    elif (folder.unfinished / INPUTS).exists():
-        left_over = folder.left(job.publication.ranks)
-        known["state"] = "refused" if left_over is not None and left_over.was_refused else "unfinished"
+    elif (left_over := folder.left(job.publication.ranks)) is not None:
+        # Of an import that could not read its source nothing is left.
+        begun = [found.name for found in folder.unfinished.iterdir() if found.name != INPUTS]
+        known["state"] = "refused" if left_over.was_refused else "unfinished" if begun else "idle"
     if (job.folder / UNFINISHED / CHECKPOINT).is_dir():
         known["checkpoint"] = checkpoint_status(str(job.folder / UNFINISHED / CHECKPOINT))
     return known
@@ -229,6 +245,10 @@ def _job_lines(known: dict[str, Any], now: float) -> Iterator[str]:
         yield f"ends {ends}" if left is not None else f"when it ends {ends}"
     if kept is not None:
         yield f"checkpoint: {_checkpoint_line(kept)}"
+    if (ended := known["last_run"]) is not None:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ended["ended"]))
+        cause = f": {ended['error']['cause']}" if ended["error"] else ""
+        yield f"last run: {ended['outcome']}, exit code {ended['exit_code']}, {when}{cause}"
     bound = known["published_bound"]
     certified = "" if bound is None else f", certified {format_error_bound(bound)}"
     yield f"published: {known['published'] or 'nothing yet'}{certified}"
