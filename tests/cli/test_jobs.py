@@ -439,6 +439,7 @@ def test_a_job_that_is_killed_anywhere_goes_on_to_the_same_ranks(
     for step in ("import", "rank"):
         done = process("run", big, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(lambda at, step=step: at["step"] == step and bool(at["stage"]), big, done)
+        done.send_signal(signal.SIGSTOP)
         status = oocpr_command("status", big).out
         assert "web: running for" in status
         assert f"{step}: " in status
@@ -472,7 +473,7 @@ def test_a_job_that_runs_is_not_run_twice(process: Run, oocpr_command: Run, big:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_job_that_is_interrupted_ends_with_130_and_goes_on(
     process: Run, oocpr_command: Run, big: Path, number: signal.Signals
 ) -> None:
