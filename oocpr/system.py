@@ -9,17 +9,25 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path, PurePosixPath
 from traceback import clear_frames
 from typing import Any, TypeVar
 
 from oocpr.errors import LostError, OocprError, SetupError
 
-_LIMIT_FILES = {"cgroup2": ("memory.max", "memory.high"), "cgroup": ("memory.limit_in_bytes",)}
-"""Files with a group's limits, by the type of the file system. Past memory.high, a group crawls."""
+_MEMORY_LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
+"""Files with a group's limits, of versions 2 and 1. Past memory.high, a group crawls."""
+
+_MEMORY_USED = ("memory.current", "memory.usage_in_bytes")
+_RECLAIMED = (
+    *("active_file", "inactive_file", "slab_reclaimable"),
+    *("total_active_file", "total_inactive_file"),
+)
+"""Lines of memory.stat, of versions 2 and 1, with what a group gives back when it is asked for memory."""
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals by which people and systems end a process."""
@@ -42,8 +50,13 @@ def is_disk_full(error: OSError) -> bool:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Cores that this process may use, by its affinity, its groups' quotas of time and its batch job."""
+    return max(1, min([len(os.sched_getaffinity(0)), *_given_cores()]))
+
+
+@cache
+def _given_cores() -> tuple[int, ...]:
+    return (*group_cores(own_groups("cpu")), *job_limits(os.environ)[0])
 
 
 def resident() -> int:
@@ -95,21 +108,31 @@ def whole_memory() -> int:
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
     held = resident()
-    return min([held + free, *_group_limits(), *_address_limits(held)])
+    groups = group_memory(own_groups("memory"), _unshared())
+    return min([held + free, *groups, *job_limits(os.environ)[1], *_address_limits(held)])
 
 
-def _group_limits() -> list[int]:
-    own = Path("/proc/self")
-    try:
-        groups, mounts = (own / "cgroup").read_text(), (own / "mountinfo").read_text()
-    except OSError:
-        return []
-    texts = []
-    for file in limit_files(groups, mounts):
-        # The root of the groups has no limits, and others may be hidden.
-        with contextlib.suppress(OSError):
-            texts.append(Path(file).read_text())
-    return memory_limits(texts)
+def _unshared() -> int:
+    """Bytes of this process in memory that are no file's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("RssAnon", "RssShmem")))
+
+
+def job_limits(environment: Mapping[str, str]) -> tuple[list[int], list[int]]:
+    """Cores and bytes that SLURM has given a job on this node; some clusters do not enforce them at once.
+
+    >>> job_limits({"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "4", "SLURM_MEM_PER_CPU": "512"})
+    ([4], [2147483648])
+    """
+    if "SLURM_JOB_ID" not in environment:
+        return [], []
+    found = {name: int(text) for name, text in environment.items() if text.isdecimal() and int(text)}
+    node = found.get("SLURM_CPUS_ON_NODE")
+    cores = found.get("SLURM_CPUS_PER_TASK", node)
+    mebibytes = [found["SLURM_MEM_PER_NODE"]] if "SLURM_MEM_PER_NODE" in found else []
+    if node and "SLURM_MEM_PER_CPU" in found:
+        mebibytes.append(node * found["SLURM_MEM_PER_CPU"])
+    return [cores] if cores else [], [size << 20 for size in mebibytes]
 
 
 def _address_limits(held: int) -> list[int]:
@@ -121,26 +144,76 @@ def _address_limits(held: int) -> list[int]:
     return [held + max(0, limit - int(pages) * resource.getpagesize())]
 
 
-def memory_limits(texts: Iterable[str]) -> list[int]:
-    """Limits in bytes in the files of groups; those without a limit say ``max``."""
-    return [int(text) for text in map(str.strip, texts) if text.isdecimal()]
+def own_groups(controller: str) -> list[PurePosixPath]:
+    """Folders of the groups that bound this process; see `group_folders`."""
+    own = Path("/proc/self")
+    try:
+        return group_folders(controller, (own / "cgroup").read_text(), (own / "mountinfo").read_text())
+    except OSError:
+        return []
 
 
-def limit_files(groups: str, mounts: str) -> list[PurePosixPath]:
-    """Files with the memory limits of a process's group and of all groups around it.
+def group_memory(folders: Iterable[PurePosixPath], held: int) -> list[int]:
+    """Bytes that each limited group leaves to a process in it that holds so many by itself.
 
-    `groups` is the text of /proc/PID/cgroup (``0::/user.slice/job.scope`` of version 2, ``4:memory:/job`` of
-    version 1), `mounts` that of /proc/PID/mountinfo.
+    Those are its limit less what its other processes hold; what is cached of files counts as free.
+    """
+    found = []
+    for folder in folders:
+        limits = [size for name in _MEMORY_LIMITS for size in _numbers(folder / name)]
+        if not limits:
+            continue
+        used = sum(size for name in _MEMORY_USED for size in _numbers(folder / name))
+        lines = [line.split() for line in _text(folder / "memory.stat").splitlines()]
+        stat = {name: int(size) for name, size in lines}
+        # Version 1 counts the groups inside by lines of their own.
+        names = [name for name in _RECLAIMED if name in stat]
+        whole = [name for name in names if name.startswith("total_")] or names
+        others = used - sum(stat[name] for name in whole) - held
+        found.append(max(0, min(limits) - max(0, others)))
+    return found
+
+
+def group_cores(folders: Iterable[PurePosixPath]) -> list[int]:
+    """Cores that each group with a quota of processor time can keep busy, rounded up."""
+    found = []
+    for folder in folders:
+        quota, *period = [
+            *_numbers(folder / "cpu.max"),
+            *(size for name in ("quota", "period") for size in _numbers(folder / f"cpu.cfs_{name}_us")),
+        ] or [0]
+        # A group without a quota says max or -1 in place of it, and still has a period.
+        if quota and period:
+            found.append(-(-quota // period[0]))
+    return found
+
+
+def _text(file: PurePosixPath) -> str:
+    # The root of the groups has no limits, and others may be hidden.
+    with contextlib.suppress(OSError):
+        return Path(file).read_text()
+    return ""
+
+
+def _numbers(file: PurePosixPath) -> list[int]:
+    return [int(word) for word in _text(file).split() if word.isdecimal()]
+
+
+def group_folders(controller: str, groups: str, mounts: str) -> list[PurePosixPath]:
+    """Folders of a process's group and of all groups around it, of both versions that a controller has.
+
+    `controller` is ``memory`` or ``cpu``, `groups` the text of /proc/PID/cgroup (``0::/user.slice/job.scope``
+    of version 2, ``4:memory:/job`` of version 1), `mounts` that of /proc/PID/mountinfo.
 
     >>> mount = "31 23 0:28 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw"
-    >>> [str(file) for file in limit_files("0::/job", mount) if file.name == "memory.max"]
-    ['/sys/fs/cgroup/job/memory.max', '/sys/fs/cgroup/memory.max']
+    >>> [str(folder) for folder in group_folders("memory", "0::/job", mount)]
+    ['/sys/fs/cgroup/job', '/sys/fs/cgroup']
     """
-    files: list[PurePosixPath] = []
+    folders: list[PurePosixPath] = []
     for mount in mounts.splitlines():
         left, _, right = mount.partition(" - ")
         kind, _, options = right.split(" ", 2) if right else ("", "", "")
-        if kind not in _LIMIT_FILES:
+        if kind not in ("cgroup", "cgroup2"):
             continue
         # Groups are visible as folders: `root` is the group that lies at `point`.
         root, point = (_unescaped(field) for field in left.split(" ")[3:5])
@@ -148,10 +221,9 @@ def limit_files(groups: str, mounts: str) -> list[PurePosixPath]:
             hierarchy, controllers, path = group.split(":", 2)
             mounted = hierarchy == "0"
             if kind == "cgroup":
-                mounted = "memory" in controllers.split(",") and "memory" in options.split(",")
-            folders = _around(path, root, point) if mounted else []
-            files += [folder / name for folder in folders for name in _LIMIT_FILES[kind]]
-    return files
+                mounted = controller in controllers.split(",") and controller in options.split(",")
+            folders += _around(path, root, point) if mounted else []
+    return folders
 
 
 def _unescaped(path: str) -> str:
