@@ -33,6 +33,8 @@ from oocpr.system import resident_after_trim
 from oocpr.units import format_error_bound, format_seconds
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from oocpr.engine.checkpoint import Checkpoints
     from oocpr.jobs.job_file import Job
     from oocpr.progress import Progress
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _AGAIN = "Run the job again: it goes on."
+
+_ALARM_INTERVAL = 0.01
+"""Seconds after which a signal comes again that came while logs were written."""
 
 _COMPARED_BYTES = 112
 """Bytes of memory per node that a comparison takes at most, beside names."""
@@ -266,11 +271,14 @@ class _Run:
             _AGAIN,
         )
 
-        def stop(_: int, __: object) -> None:
-            raise late
+        def stop(_: int, frame: FrameType | None) -> None:
+            # A handler of logs would write what is raised in it, and go on; the signal comes again.
+            if not _is_logging(frame):
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                raise late
 
         before = signal.signal(signal.SIGALRM, stop)
-        signal.setitimer(signal.ITIMER_REAL, max(1e-3, self._deadline - time.monotonic()))
+        signal.setitimer(signal.ITIMER_REAL, max(1e-3, self._deadline - time.monotonic()), _ALARM_INTERVAL)
         try:
             yield
         finally:
@@ -427,6 +435,15 @@ class _Run:
         for name in self._folder.prune(job.publication.keep, job.publication.keep_graphs):
             _LOG.debug("%s was removed", name)
         self._summary |= {"outcome": "published", "result": str(result)}
+
+
+def _is_logging(frame: FrameType | None) -> bool:
+    """Whether a frame, or one that has called it, writes logs."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "logging":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def comparison_facts(found: Comparison, name: str) -> dict[str, Any]:
