@@ -38,7 +38,7 @@ EXIT_CODES = {
     5: "a damaged store",
     6: "the store was replaced while it was in use, or workers have another one under its name",
     7: "a worker, the scheduler or an object store was lost; the same command may succeed later",
-    8: "a worker or this machine lacks the store, credentials or a package",
+    8: "a worker or this machine lacks the store, credentials or a package; of doctor: runs would be stopped",
     9: "of run: the job is running already, or may be on another machine; nothing was done",
     10: "of run: the ranks differ from the last by more than the job allows, and are not published",
     INTERRUPTED: "interrupted, or --time-limit is over; what is left is what --resume goes on with",
@@ -121,7 +121,8 @@ def _stopping_like_ctrl_c() -> Iterator[list[int]]:
 def _run(words: list[str], asked: Sequence[int]) -> int:
     import click
 
-    from oocpr.cli.jobs import cli
+    from oocpr.cli import doctor, jobs  # noqa: F401 - commands with files of their own
+    from oocpr.cli.commands import cli
     from oocpr.cli.options import Session
 
     if asked_by_shell := os.environ.get(COMPLETION):

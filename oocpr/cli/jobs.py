@@ -15,8 +15,6 @@ from oocpr.cli.options import Session, argument, flag, json_option, option
 from oocpr.cli.output import answer, emit
 from oocpr.errors import OocprError, RunningError
 
-__all__ = ["cli"]
-
 _LOG = logging.getLogger(__name__)
 _LEVELS = "debug|info|warning|error"
 
