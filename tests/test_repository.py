@@ -144,6 +144,7 @@ def test_commands_of_the_guides_run(folder: Path) -> None:
         "how-to/cluster",
         "how-to/personal-ranks",
         "how-to/centrality",
+        "how-to/schedulers",
     ]
     shown = [block for name in guides for block in blocks(ROOT / "docs" / f"{name}.md", "console")]
     commands = [command for block in shown for command in block.splitlines()]
