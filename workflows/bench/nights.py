@@ -126,8 +126,8 @@ def line_of(night: dict[str, Any]) -> str:
         f"{grown['bytes_written'] / 1e6:.0f} MB written, {grown['passes']} passes; from nothing "
         f"{scratch['seconds']:.2f} s, {scratch['bytes_read'] / 1e6:.0f} MB, "
         f"{scratch['bytes_written'] / 1e6:.0f} MB, {scratch['passes']} passes; "
-        f"moved by {found['distance']:.3g}, top 100 {found['overlap']:.0%}, most: node {mover['node']} "
-        f"{mover['other_rank']:.3g} to {mover['rank']:.3g}"
+        f"moved by {found['distance']:.3g}, top 100 {found['overlap']:.0%}, "
+        f"most: node {mover['node']} {mover['other_rank']:.3g} to {mover['rank']:.3g}"
     )
 
 
