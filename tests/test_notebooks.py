@@ -32,4 +32,5 @@ def test_what_a_notebook_shows_is_of_one_run_without_errors(notebook: Path) -> N
     cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     kinds = {output["output_type"] for cell in cells for output in cell["outputs"]}
-    assert kinds == {"execute_result", "display_data"}
+    assert "execute_result" in kinds
+    assert kinds <= {"execute_result", "display_data"}
