@@ -153,10 +153,10 @@ def _processors(machine: Machine) -> Lines:
                 "Unset NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, or use a newer processor.",
             )
         )
-    if machine.load > machine.usable_cores / 2:
+    if machine.load > machine.cores / 2:
         found.append(
             (
-                f"other processes keep {machine.load:.1f} of {machine.usable_cores} cores busy.",
+                f"other processes keep {machine.load:.1f} of the machine's {machine.cores} cores busy.",
                 "End them, or wait; a plan's times hold for a machine that is free.",
             )
         )

@@ -70,7 +70,7 @@ def test_what_stops_runs(fact: dict[str, Any], cause: str) -> None:
         ({"compiled": False}, "functions are not compiled"),
         ({"cache": ""}, "compiled functions are kept nowhere"),
         ({"simd": ("sse4.2",)}, "functions are compiled without vector instructions"),
-        ({"load": 6.0}, "other processes keep 6.0 of 8 cores busy"),
+        ({"load": 6.0}, "other processes keep 6.0 of the machine's 8 cores busy"),
         ({"usable_memory": 2 * GIB}, "2 GiB of 32 GiB of memory may be used"),
         ({"address_space": 4 * GIB}, "the address space is limited to 4 GiB"),
         ({"direct": False, "file_system": "nfs4"}, "/data (nfs4) takes no direct reads"),
