@@ -6,6 +6,7 @@ in a scratch folder, and end with the tests.
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -277,6 +278,15 @@ def test_two_nodes_that_are_preempted_go_on(
     about = slurm.wait(job, "COMPLETED", "FAILED", "CANCELLED")
     assert about["JobState"] == "COMPLETED", log_of(tmp_path, job)
     np.testing.assert_array_equal(ranks_of(tmp_path / "ranks.parquet"), undisturbed)
+
+
+def test_a_job_sees_what_it_was_given(slurm: Slurm, tmp_path: Path) -> None:
+    # These nodes confine nobody: what SLURM tells the job counts.
+    words = ["-p", "low", "-c1", "--mem=1500M", "--wrap", "oocpr doctor --json doctor.json"]
+    job = slurm.submit(tmp_path, *words)
+    assert slurm.wait(job, "COMPLETED", "FAILED")["JobState"] == "COMPLETED"
+    machine = json.loads((tmp_path / "doctor.json").read_text())["machine"]
+    assert (machine["usable_cores"], machine["usable_memory"]) == (1, 1500 << 20)
 
 
 def test_an_array_ranks_each_graph_of_a_list(slurm: Slurm, graph: Path, data: Path, tmp_path: Path) -> None:
