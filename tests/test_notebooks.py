@@ -14,8 +14,17 @@ FOLDER = Path(__file__).parent.parent / "workflows" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+SLOW = {"out-of-core"}
+"""Notebooks of graphs so large that they take a minute."""
+
+
+@pytest.mark.parametrize(
+    "notebook",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem in SLOW else pytest.mark.long)
+        for path in NOTEBOOKS
+    ],
+)
 def test_a_notebook_runs(notebook: Path) -> None:
     cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
     assert cells

@@ -140,8 +140,9 @@ def test_a_plan_sees_the_memory_of_a_real_group(memory_group: Path, data: Path) 
     site = str(data / "tiny" / "site.txt")
     out, _ = run_within(memory_group, "-c", program, site).communicate(timeout=120)
     whole, given = map(int, out.split())
-    assert whole == pytest.approx(2 * GIB, abs=1 << 20)
-    assert given == pytest.approx(2 * GIB * 4 / 5, abs=1 << 20)
+    # The group counts what the system keeps for the process, too.
+    assert 2 * GIB - (8 << 20) <= whole <= 2 * GIB
+    assert 2 * GIB - (8 << 20) <= given * 5 / 4 <= 2 * GIB
     hold = "import sys; held = b'x' * (1 << 30); print('held', flush=True); sys.stdin.read()"
     with run_within(memory_group, "-c", hold, stdin=subprocess.PIPE) as other:
         assert other.stdout is not None
