@@ -239,10 +239,11 @@ def _job_lines(known: dict[str, Any], now: float) -> Iterator[str]:
             where += f": {describe(*stage, seconds=0.0)}"
         yield where
         left = known["seconds_left"]
-        ends = "nobody knows: no run of this job has been published yet"
-        if left is not None:
-            ends = f"in about {format_seconds(left)}, {time.strftime('%H:%M:%S', time.localtime(now + left))}"
-        yield f"ends {ends}" if left is not None else f"when it ends {ends}"
+        if left is None:
+            yield "when it ends is not known: no published result has taken its steps"
+        else:
+            at_time = time.strftime("%H:%M:%S", time.localtime(now + left))
+            yield f"ends in about {format_seconds(left)}, {at_time}"
     if kept is not None:
         yield f"checkpoint: {_checkpoint_line(kept)}"
     if (ended := known["last_run"]) is not None:
