@@ -45,7 +45,7 @@ _LEVELS = "debug|info|warning|error"
 )
 @click.pass_obj
 def run(session: Session, /, job: str, dry_run: bool, accept: bool, log: str | None, log_level: str) -> int:
-    """Run a job: import or append, rank, compare with the last ranks, publish.
+    """Run a job: import or append, rank, compare, publish.
 
     JOB.toml names sources, memory, method, limits and outputs. What is to be done follows from what there is:
     new files are appended to the graph, a source that was replaced is imported anew, an interrupted run goes

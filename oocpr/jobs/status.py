@@ -75,8 +75,8 @@ class Position:
         left = self.stage_left()
         if left is not None:
             left -= now - self.updated
-        # A step but the ranking has several stages.
-        if self.step != Step.RANK:
+        # A step has several stages; the passes of a ranking are its last.
+        if self.stage != "ranking":
             known = before.get(self.step)
             left = None if known is None else max(left or 0.0, known - (now - self.step_began))
         later = [step for step in self.steps[self.steps.index(self.step) + 1 :] if step != Step.PUBLISH]

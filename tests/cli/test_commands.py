@@ -38,6 +38,8 @@ COMMANDS = [
     "info",
     "plan",
     "rank",
+    "run",
+    "status",
     "top",
     "verify",
     "bench papers",

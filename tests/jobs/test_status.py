@@ -51,8 +51,8 @@ def test_other_steps_take_as_long_as_the_last_time() -> None:
     [
         ({"done": 2.0}, {}),  # nothing is done since it began
         ({"total": None}, {}),
-        ({"step": "append"}, {"rank": 20.0}),
-        ({"step": "append"}, {"append": 30.0}),
+        ({"step": "append", "stage": "reading"}, {"rank": 20.0}),
+        ({"step": "append", "stage": "reading"}, {"append": 30.0}),
     ],
 )
 def test_nobody_knows_the_end_of_what_was_never_measured(
@@ -119,3 +119,9 @@ def test_a_place_without_a_checkpoint_has_no_status(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(InputError, match="is no job and has no checkpoint"):
             status_of(str(path), 0.0, read_job)
+
+
+def test_a_ranking_before_its_passes_takes_as_long_as_the_last_time() -> None:
+    at = position(stage="measuring", done=2.0)
+    assert at.seconds_left({"rank": 30.0}, now=120.0) == 10.0
+    assert at.seconds_left({}, now=120.0) is None
