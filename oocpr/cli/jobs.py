@@ -40,7 +40,7 @@ _LEVELS = "debug|info|warning|error"
     examples="""
     oocpr run web.toml
     oocpr run web.toml --dry-run
-    oocpr run web.toml --log json 2>> web.log
+    oocpr run web.toml --log json --log-level warning
     """,
 )
 @click.pass_obj
