@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from oocpr.errors import masked
 from oocpr.jit import reporting, watched
-from oocpr.progress import describe
+from oocpr.progress import Reporter, describe
 
 if TYPE_CHECKING:
-    from oocpr.progress import Progress, Reporter
+    from oocpr.progress import Progress
 
 LEVELS = ("debug", "info", "warning", "error")
 _PROGRESS_SECONDS = 10.0
@@ -92,7 +92,9 @@ def logging_to_stderr(form: str, level: str) -> Iterator[Progress]:
     root, own = logging.getLogger(), logging.getLogger("oocpr")
     before = root.handlers[:], own.handlers[:], own.level, root.level
     least = logging.getLevelNamesMapping()[level.upper()]
-    with reporting(live=form == "text" and least <= logging.INFO) as reporter:
+    drawn = form == "text" and least <= logging.INFO
+    # What is compiled meanwhile is reported as progress, in one place.
+    with reporting() if drawn else Reporter(sys.stderr, live=False) as reporter:
         handler: logging.Handler = _PersonHandler(reporter)
         if form == "json":
             handler = logging.StreamHandler(sys.stderr)
@@ -102,7 +104,7 @@ def logging_to_stderr(form: str, level: str) -> Iterator[Progress]:
         root.setLevel(max(least, logging.WARNING))
         logging.captureWarnings(form == "json")
         try:
-            if form == "text" and least <= logging.INFO:
+            if drawn:
                 yield reporter
             else:
                 with watched(progress := _ProgressLog()):

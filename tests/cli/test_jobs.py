@@ -514,3 +514,16 @@ def test_workers_run_a_job(night: Night) -> None:
     night.day("monday")
     night.run(0)
     night.check_ranks()
+
+
+@pytest.mark.slow
+def test_a_log_of_json_has_nothing_else_while_functions_are_compiled(
+    process: Run, environment: dict[str, str], night: Night, tmp_path: Path
+) -> None:
+    # Numba compiles one function after another for some seconds, where nothing is compiled yet.
+    environment["NUMBA_CACHE_DIR"] = str(tmp_path / "cache")
+    environment["OOCPR_CACHE_DIR"] = str(tmp_path / "cache")
+    done = process("run", night.folder / "web.toml", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    _, err = done.communicate(timeout=300)
+    assert done.returncode == 0
+    assert log_lines(err.decode())[-1]["message"].startswith("publish: done")
