@@ -24,7 +24,7 @@ from oocpr.units import format_bytes
     """,
 )
 def doctor(folder: str, json_path: str | None) -> None:
-    """Say what this machine has, and what would stop runs here or make them slower.
+    """Say what this machine has, and what would stop runs.
 
     What counts is what this process may use: limits of the shell, of groups (cgroups) and of a SLURM job
     included. The disk of the folder is measured with a file of 64 MiB, which is removed. Exit code 0 if runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -26,13 +27,20 @@ class Outcome:
     err: str
 
 
+_LOGGER = logging.getLogger("oocpr")
+
+
 @pytest.fixture
 def oocpr_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Run a command in this process."""
 
     def run(*words: object) -> Outcome:
         capfd.readouterr()
+        before = _LOGGER.handlers[:], _LOGGER.level
         code = main([str(word) for word in words])
+        # A command leaves the logs of its process as --verbose wants them.
+        _LOGGER.handlers[:] = before[0]
+        _LOGGER.setLevel(before[1])
         out, err = capfd.readouterr()
         # Said only where nothing was compiled before, on a slow machine.
         told = [line for line in err.splitlines(True) if not line.startswith("compiling, once on a machine")]

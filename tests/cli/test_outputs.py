@@ -261,7 +261,7 @@ def test_an_output_that_a_killed_run_left_is_removed_and_told(oocpr_command, sto
     assert not left.exists()
 
 
-@pytest.mark.parametrize("memory", ["1GiB", "2GiB"])
+@pytest.mark.parametrize("memory", ["2GiB", "3GiB"])
 def test_reproducible_ranks_are_the_same_file_for_any_memory(oocpr_command, data, tmp_path, memory):
     source = data / "debian-bookworm-deps.txt.gz"
     written = []

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import provenance
+from machine import describe, provenance
 from numpy.typing import NDArray
 
 import oocpr
@@ -142,7 +142,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         nights = measure(asked.graph, Path(folder))
     if asked.out is not None:
-        facts = {**provenance("nights.py"), "graph": asked.graph.name, "nights": nights}
+        facts = {
+            "provenance": provenance("nights.py"), "machine": describe(), "graph": asked.graph.name,
+            "nights": nights,
+        }  # fmt: skip
         asked.out.write_text(json.dumps(facts, indent=2) + "\n")
 
 
