@@ -29,6 +29,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
+        # Teams of threads take it that the processors are theirs. Those of several processes of tests share
+        # them, so whoever waits long keeps from its work whom it waits for.
+        from oocpr.engine.cpu import threads
+
+        threads._MANY_SPINS = threads._FEW_SPINS
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for marker in ("slow", "long", "device"):
         option = f"--run-{marker}"
