@@ -1,4 +1,5 @@
-// CUDA sources on a host: each thread of a block is a fiber, one system thread runs them all.
+// CUDA sources on a host: each thread of a block is a fiber, one system thread runs them all. A fiber has a
+// stack from its beginning to its end; lanes that never wait follow each other on one, without a switch.
 //
 // A warp runs until only a block barrier can free it, its lanes one after the other, each until it waits for
 // others. So a barrier that is missing lets the first warp, or lane, read what the last has not written; in
@@ -55,11 +56,16 @@ using Mask = std::conditional_t<WARP_SIZE == 64, uint64_t, uint32_t>;
 enum class State { ready, collective, barrier, done };
 enum class Kind { shuffle, ballot, sync };
 
-struct Fiber {
-  State state;
+struct Stack {
   jmp_buf saved;
   bool started = false;
+};
+
+struct Fiber {
+  State state;
+  bool begun;
   unsigned number;
+  unsigned stack;     // from when it has begun
   const void* place;  // where it waits
   Kind kind;
   Mask mask;
@@ -77,7 +83,9 @@ constexpr size_t STACK = 128 << 10;
 
 Fiber fibers[MAX_THREADS];
 Fiber* current;
-char* stacks;
+char* memory;
+Stack stacks[MAX_THREADS];
+unsigned idle[MAX_THREADS], idle_count;
 jmp_buf scheduler;
 unsigned char* dynamic_shared;
 char message[512];
@@ -92,7 +100,7 @@ __attribute__((noinline, no_sanitize("address"))) inline void to_scheduler() {
   void* fake;
   __sanitizer_start_switch_fiber(&fake, scheduler_stack, scheduler_size);
 #endif
-  if (_setjmp(current->saved) == 0) _longjmp(scheduler, 1);
+  if (_setjmp(stacks[current->stack].saved) == 0) _longjmp(scheduler, 1);
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(fake, &scheduler_stack, &scheduler_size);
 #endif
@@ -103,7 +111,21 @@ template <class... A> void fail(const char* format, A... values) {
   failed = true;
 }
 
-// A fiber runs one thread after the other; it never returns.
+inline void begin(Fiber& fiber, unsigned stack) {
+  fiber.begun = true;
+  fiber.stack = stack;
+  current = &fiber;
+  threadIdx = {fiber.number, 0, 0};
+}
+
+// The lane that is next to run, if it has not begun yet.
+inline Fiber* next_to_begin(const Fiber& fiber) {
+  const unsigned next = reverse ? fiber.number - 1 : fiber.number + 1;
+  const bool there = next < blockDim.x && next / WARP_SIZE == fiber.number / WARP_SIZE;
+  return there && !fibers[next].begun ? &fibers[next] : nullptr;
+}
+
+// One thread after the other has the stack; this never returns.
 inline void fiber_main() {
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_size);
@@ -111,21 +133,26 @@ inline void fiber_main() {
   for (;;) {
     body(arguments);
     current->state = State::done;
+    if (Fiber* const next = next_to_begin(*current)) {
+      begin(*next, current->stack);
+      continue;
+    }
+    idle[idle_count++] = current->stack;
     to_scheduler();
   }
 }
 
 __attribute__((no_sanitize("address"))) inline void resume(Fiber& fiber) {
-  current = &fiber;
-  threadIdx = {fiber.number, 0, 0};
-  char* stack = stacks + STACK * fiber.number;
+  begin(fiber, fiber.begun ? fiber.stack : idle[--idle_count]);
+  Stack& own = stacks[fiber.stack];
+  char* stack = memory + STACK * fiber.stack;
 #ifdef __SANITIZE_ADDRESS__
   void* fake;
   __sanitizer_start_switch_fiber(&fake, stack, STACK);
 #endif
   if (_setjmp(scheduler) == 0) {
-    if (fiber.started) _longjmp(fiber.saved, 1);
-    fiber.started = true;
+    if (own.started) _longjmp(own.saved, 1);
+    own.started = true;
     static ucontext_t context;
     getcontext(&context);
     context.uc_stack.ss_sp = stack;
@@ -148,7 +175,9 @@ inline unsigned warp_begin(unsigned thread) { return thread / WARP_SIZE * WARP_S
 inline void meet(Fiber& last) {
   Fiber* const warp = fibers + warp_begin(last.number);
   const unsigned lanes = blockDim.x - warp_begin(last.number);
-  for (unsigned i = 0; i < WARP_SIZE; ++i) {
+  // First those that are next to run, which as a rule are not there yet.
+  for (unsigned k = 1; k <= WARP_SIZE; ++k) {
+    const unsigned i = (reverse ? last.number - k : last.number + k) % WARP_SIZE;
     if (!(last.mask >> i & 1)) continue;
     if (i >= lanes || warp[i].state == State::done) {
       // A mask that names lanes behind the end of the block, or ones that have returned, never fills.
@@ -217,6 +246,8 @@ inline void run_warp(unsigned begin, unsigned end) {
       if (fiber.state != State::ready) continue;
       any = true;
       resume(fiber);
+      // Others may have run since on its stack.
+      k = reverse ? begin + end - 1 - current->number : current->number;
     }
   }
   for (unsigned k = begin; k < end && !failed; ++k) {
@@ -247,6 +278,10 @@ inline bool release() {
 }
 
 __attribute__((no_sanitize("address"))) inline void fill(char* from, const char* to) {
+  typedef uint64_t __attribute__((may_alias, aligned(1))) Word;
+  for (; from + sizeof(Word) <= to; from += sizeof(Word)) {
+    *reinterpret_cast<volatile Word*>(from) = 0xA5A5A5A5A5A5A5A5;
+  }
   for (; from < to; ++from) *reinterpret_cast<volatile char*>(from) = char(0xA5);
 }
 
@@ -256,6 +291,7 @@ inline void run_block(size_t shared_bytes) {
   for (unsigned k = 0; k < blockDim.x; ++k) {
     fibers[k].number = k;
     fibers[k].state = State::ready;
+    fibers[k].begun = false;
   }
   const unsigned warps = (blockDim.x + WARP_SIZE - 1) / WARP_SIZE;
   do {
@@ -269,11 +305,11 @@ inline void run_block(size_t shared_bytes) {
 // Grid and block have one dimension. Returns what went wrong, or null.
 inline const char* launch(void (*kernel)(void**), unsigned grid, unsigned block, size_t shared_bytes,
                           bool backwards, void** args) {
-  if (!stacks) {
+  if (!memory) {
     void* const room = mmap(nullptr, STACK * MAX_THREADS, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED) return "no memory for the stacks of the threads";
-    stacks = static_cast<char*>(room);
+    memory = static_cast<char*>(room);
   }
   if (grid == 0 || block == 0 || block > MAX_THREADS) return "a launch has 1 to 1024 threads a block, and blocks";
   body = kernel;
@@ -282,6 +318,8 @@ inline const char* launch(void (*kernel)(void**), unsigned grid, unsigned block,
   failed = false;
   gridDim.x = grid;
   blockDim.x = block;
+  // The last that is added is the first to be taken.
+  for (idle_count = 0; idle_count < MAX_THREADS; ++idle_count) idle[idle_count] = MAX_THREADS - 1 - idle_count;
   // Of the very size, so that the address sanitizer sees who writes behind it.
   dynamic_shared = static_cast<unsigned char*>(aligned_alloc(16, shared_bytes ? (shared_bytes + 15) / 16 * 16 : 16));
   for (unsigned k = 0; k < grid && !failed; ++k) {
@@ -290,10 +328,10 @@ inline const char* launch(void (*kernel)(void**), unsigned grid, unsigned block,
   }
   free(dynamic_shared);
   if (!failed) return nullptr;
-  // Fibers in the middle of the failed block are given up; new ones stand in their place.
-  for (Fiber& fiber : fibers) fiber.started = false;
+  // Fibers in the middle of the failed block are given up, and their stacks begun anew.
+  for (Stack& stack : stacks) stack.started = false;
 #ifdef __SANITIZE_ADDRESS__
-  ASAN_UNPOISON_MEMORY_REGION(stacks, STACK * MAX_THREADS);
+  ASAN_UNPOISON_MEMORY_REGION(memory, STACK * MAX_THREADS);
 #endif
   return message;
 }
