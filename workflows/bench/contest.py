@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -24,12 +23,14 @@ from typing import Any
 
 import numpy as np
 from machine import provenance
-from papers import stores
+from papers import add_graph_options, check, stores
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import oocpr
+from oocpr.cli import fail
+from oocpr.errors import OocprError
 
 TOL, EXACT, PASSES = 1e-6, 1e-12, 30
 DEFAULT = "oocpr, default, certified 1e-6"
@@ -106,22 +107,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--graphs", type=Path, default=os.environ.get("OOCPR_GRAPHS"), help="their folder")
-    parser.add_argument("--rmat", type=int, metavar="SCALE", help="R-MAT of 2^SCALE nodes in their place")
+    add_graph_options(parser)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--seeds", type=int, default=5, help="nodes that are ranked for")
     parser.add_argument("--top", type=int, default=20, help="first nodes that are compared")
     parser.add_argument("--out", type=Path, required=True, help="where the JSON goes")
     options = parser.parse_args()
-    if options.graphs is None and not options.rmat:
-        parser.error("--graphs FOLDER, or OOCPR_GRAPHS, says where the graphs are; or --rmat SCALE")
+    check(options)
     steps = ON_PROCESSORS
     if options.device != "cpu":
         steps = {name: {**how, "device": options.device} for name, how in STEPS.items()}
     found: dict[str, Any] = {"provenance": provenance("contest.py"), "published, ms": PUBLISHED, "graphs": {}}
     console = Console(width=None if sys.stdout.isatty() else 120)
     with tempfile.TemporaryDirectory() as folder:
-        for name, graph in stores(options, Path(folder)):
+        for name, graph in stores(options.graphs, options.rmat, Path(folder), quick=options.quick):
             cells = compare(graph, steps, options)
             found["graphs"][name] = {"nodes": graph.nodes, "edges": graph.edges, "steps": cells}
             options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -129,4 +128,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OocprError as error:
+        sys.exit(fail(error.cause, error.remedy, error.exit_code))

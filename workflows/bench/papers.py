@@ -69,17 +69,31 @@ ON_DEVICES: dict[str, dict[str, Any]] = {
 }
 
 
-def stores(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, oocpr.Graph]]:
-    """Import the graphs that were asked for; with ``quick`` those that are there and not large."""
-    if options.rmat:
-        name = f"R-MAT {options.rmat}"
-        yield name, oocpr.import_graph(Rmat(options.rmat), folder / "rmat.zarr", order="degree")
+def add_graph_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `stores` is told by."""
+    folder = os.environ.get("OOCPR_GRAPHS") or None
+    parser.add_argument("--graphs", type=Path, default=folder, help="their folder")
+    parser.add_argument("--rmat", type=int, metavar="SCALE", help="R-MAT of 2^SCALE nodes in their place")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="only graphs of up to a million edges; if no folder is named, those that come with the sources",
+    )
+
+
+def stores(
+    graphs: Path | None, rmat: int | None, folder: Path, *, quick: bool = False
+) -> Iterator[tuple[str, oocpr.Graph]]:
+    """Import R-MAT or the graphs of a folder; with ``quick`` those that are there and not large."""
+    if rmat:
+        yield f"R-MAT {rmat}", oocpr.import_graph(Rmat(rmat), folder / "rmat.zarr", order="degree")
         return
+    assert graphs is not None, "there is a folder of graphs where no R-MAT is asked for"
     for name, file in GRAPHS.items():
-        if options.quick and not (options.graphs / file).exists():
+        if quick and not (graphs / file).exists():
             continue
-        graph = oocpr.import_graph(str(options.graphs / file), folder / f"{file}.zarr")
-        if options.quick and graph.edges > QUICK_EDGES:
+        graph = oocpr.import_graph(str(graphs / file), folder / f"{file}.zarr")
+        if quick and graph.edges > QUICK_EDGES:
             print(f"{name} is left out: {graph.edges:,} edges are not quick.", file=sys.stderr)
             continue
         yield name, graph
@@ -164,16 +178,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    folder = os.environ.get("OOCPR_GRAPHS") or None
-    parser.add_argument("--graphs", type=Path, default=folder, help="their folder")
-    parser.add_argument("--rmat", type=int, metavar="SCALE", help="R-MAT of 2^SCALE nodes in their place")
+    add_graph_options(parser)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--runs", type=int, help=f"runs of each that count; {RUNS}, or 1 with --quick")
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="only graphs of up to a million edges; if no folder is named, those that come with the sources",
-    )
     parser.add_argument("--out", type=Path, help="where the JSON goes")
     parser.add_argument("--html", type=Path, help="where the tables go as a page")
     options = parser.parse_args()
@@ -184,7 +191,7 @@ def main() -> None:
         systems = {name: {**how, "device": options.device} for name, how in systems.items()}
     found: dict[str, Any] = {"provenance": provenance("papers.py"), "graphs": {}}
     with tempfile.TemporaryDirectory() as temporary:
-        for name, graph in stores(options, Path(temporary)):
+        for name, graph in stores(options.graphs, options.rmat, Path(temporary), quick=options.quick):
             cells = compare(graph, systems, runs, name)
             found["graphs"][name] = {"nodes": graph.nodes, "edges": graph.edges, "systems": cells}
             if options.out is not None:
