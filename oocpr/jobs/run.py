@@ -149,7 +149,7 @@ def run_job(job: Job, summary: dict[str, Any], progress: Progress, *, accept: bo
     with hold_lock(job.folder) as dead:
         if dead is not None:
             _LOG.warning(
-                "the lock of %s was taken over: it does not live any more", dead.describe(time.time())
+                "the lock was taken over from process %d on %s, which has ended", dead.pid, dead.host
             )
         if (late := folder.finish_publication()) is not None:
             _LOG.warning("the result %s, whose process was killed before its last step, is published", late)
