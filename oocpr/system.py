@@ -22,6 +22,9 @@ from oocpr.errors import LostError, OocprError, SetupError
 _MEMORY_LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 """Files with a group's limits, of versions 2 and 1. Past memory.high, a group crawls."""
 
+_UNLIMITED = 1 << 62
+"""Version 1 writes the largest multiple of a page for no limit."""
+
 _MEMORY_USED = ("memory.current", "memory.usage_in_bytes")
 _RECLAIMED = (
     *("active_file", "inactive_file", "slab_reclaimable"),
@@ -108,8 +111,15 @@ def whole_memory() -> int:
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
     held = resident()
-    groups = group_memory(own_groups("memory"), _unshared())
+    groups = group_memory(_limited_groups(), _unshared())
     return min([held + free, *groups, *job_limits(os.environ)[1], *_address_limits(held)])
+
+
+@cache
+def _limited_groups() -> tuple[PurePosixPath, ...]:
+    """Groups around this process whose memory can be limited; where they are is looked for only once."""
+    folders = own_groups("memory")
+    return tuple(folder for folder in folders if any(Path(folder / name).exists() for name in _MEMORY_LIMITS))
 
 
 def _unshared() -> int:
@@ -160,7 +170,7 @@ def group_memory(folders: Iterable[PurePosixPath], held: int) -> list[int]:
     """
     found = []
     for folder in folders:
-        limits = [size for name in _MEMORY_LIMITS for size in _numbers(folder / name)]
+        limits = [size for name in _MEMORY_LIMITS for size in _numbers(folder / name) if size < _UNLIMITED]
         if not limits:
             continue
         used = sum(size for name in _MEMORY_USED for size in _numbers(folder / name))

@@ -373,14 +373,12 @@ def pagerank(
                 free = free_bytes(client, assign_workers(client))
             limits, present = worker_limits(client), worker_count(client)
         names = names_of(store)
-        most = given_memory(memory)
-        teleport = (
-            None if personalization is None else teleport_vector(personalization, names, store.nodes, most)
-        )
-        begun = None  # once there, it is part of the process that the plan begins with
+        teleport = begun = None  # once there, they are part of the process that the plan begins with
+        if personalization is not None:
+            teleport = teleport_vector(personalization, names, store.nodes, given_memory(memory))
         if start is not None:
             least = (1 - damping) * (1 / store.nodes if teleport is None else teleport)
-            begun = start_vector(start, names, store.nodes, least, most)
+            begun = start_vector(start, names, store.nodes, least, given_memory(memory))
         request = RunRequest(
             auto=method == "auto" and reads is None and (stripes, kept, device) == (None, None, "cpu"),
             memory=memory,

@@ -364,7 +364,7 @@ def _with_io(plan: Plan, request: RunRequest, store: GraphStore) -> Plan:
         raise UsageError(f"io {io!r} is not known.", f"Use one of {', '.join(IO)}.")
     # What workers have of memory beside what Dask gives them is not known here.
     streamed = plan.uncached_bytes if request.alone else 0
-    direct = wants_direct(io, streamed, whole_memory() - plan.memory)
+    direct = wants_direct(io, streamed, whole_memory() - plan.memory if streamed else 0)
     if direct and not store.takes_direct_reads():
         if io == "direct":
             raise refusal(store.path)
