@@ -23,9 +23,9 @@ folder of graphs: it takes the one that comes with the sources.
 PAPERS_DEVICE = """
 The same on a device: whole runs from an open graph in the page cache, tiles decoded in each run, factors to
 the default. Most of the time of graphs of up to a few million edges is the start of a run, which all share:
-16 to 26 ms of the default's time on the nine smallest graphs. On p2p-Gnutella31, where power iteration needs
-20 passes, the default is as fast as the others or a little slower. CPMS in 2 segments is up to 1.5 times as
-fast as float64 in its own layout, one thread per row, on eight of the graphs, and slower on the other four.
+14 to 21 ms of the default's time on the nine smallest graphs. On wiki-Vote, where power iteration needs 32
+passes, CPMS in 2 segments is as fast as the default or a little faster. It is up to 1.8 times as fast as
+float64 in its own layout, one thread per row, on seven of the graphs, and not on the other five.
 """
 PAPERS_STREAMED = """
 The same with `--device-memory`: within 160 MiB no system keeps the graph on the device, and CPMS has no room
