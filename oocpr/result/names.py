@@ -49,6 +49,9 @@ _NAME_BYTES = 112
 """A name of a batch: where it lies and its value, 24; two words of a fingerprint, 16; its place as words are
 sorted, 20; its row, 8; and what Arrow and allocators hold beside. Its text is counted apart."""
 
+_FEW = 16
+"""Names that are looked for one after the other; for more of them the names of the graph are sorted."""
+
 _MIN_BATCH = 1 << 22
 
 _SPARE_BYTES = 2 * SLACK_BYTES + (6 << 20)
@@ -406,8 +409,8 @@ def _rows_of(names: Names, nodes: int, blocks: list[Block]) -> Iterator[NDArray[
     first = 0
     for block in names.blocks(nodes) if words.size else ():
         ours, other = _words(block, prints)
-        # In this order, searches for neighbours end near each other.
-        left = np.argsort(ours)
+        # Of many names, searches for neighbours end near each other in this order.
+        left = np.flatnonzero(np.isin(ours, words)) if words.size <= _FEW else np.argsort(ours)
         places = np.searchsorted(words, ours[left])
         # More than once only for names that come several times, or of which the first words are equal.
         while left.size:

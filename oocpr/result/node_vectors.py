@@ -149,7 +149,7 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
             f"{origin} has the shape {weights.shape}.",
             f"Give one weight for each of the {nodes:,} nodes, or weights by name.",
         )
-    total = math.fsum(weights)
+    total = math.fsum(weights[weights != 0])
     if not total > 0:
         raise UsageError(
             f"{origin} has no number above 0.", "Give one node a number above 0, or leave it out."

@@ -66,9 +66,13 @@ def test_a_name_of_two_nodes_is_refused() -> None:
             found(ListedNames(names), 3, ["b"])
 
 
+@pytest.mark.parametrize("at_once", [5, 20])
 @pytest.mark.parametrize("textual", [True, False])
-def test_names_are_found_in_any_number_of_batches(textual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_names, "_budget", lambda *_: 2000)
+def test_names_are_found_in_any_number_of_batches(
+    textual: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 5 <= node_names._FEW < 20
+    monkeypatch.setattr(node_names, "_budget", lambda *_: 100 * at_once)
     random = np.random.default_rng(5)
     ours, theirs = random.permutation(3000)[:1000], random.integers(0, 3000, 500)
 
@@ -80,7 +84,7 @@ def test_names_are_found_in_any_number_of_batches(textual: bool, monkeypatch: py
     rows_of = {int(name): row for row, name in enumerate(ours)}
     rows = []
     for block, some, of_them in match_rows(
-        listed(ours), 1000, zip_blocks(blocks, iter(np.split(values, 25)))
+        listed(ours), 1000, zip_blocks(blocks, iter(np.split(values, 500 // at_once)))
     ):
         assert size_of(block) == some.size == of_them.size
         rows += some.tolist()
