@@ -170,8 +170,9 @@ def group_memory(folders: Iterable[PurePosixPath], held: int) -> list[int]:
     """
     found = []
     for folder in folders:
-        limits = [size for name in _MEMORY_LIMITS for size in _numbers(folder / name) if size < _UNLIMITED]
-        if not limits:
+        limits = [size for name in _MEMORY_LIMITS for size in _numbers(folder / name)]
+        if not limits or min(limits) >= _UNLIMITED:
+            found += limits[:1]
             continue
         used = sum(size for name in _MEMORY_USED for size in _numbers(folder / name))
         lines = [line.split() for line in _text(folder / "memory.stat").splitlines()]

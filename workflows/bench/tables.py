@@ -381,23 +381,26 @@ def passes(found: Cells) -> list[str]:
     return table(["graph", "edges", *(f"`{c}`" for c in columns)], rows)
 
 
+def whole_run(cell: Cells, default: Cells) -> str:
+    """Time and passes of runs, and times over those of the default."""
+    taken, usual = median(cell["seconds"]), median(default["seconds"])
+    over = "" if cell is default else f", {taken / usual:.1f}x"
+    passes = cell["passes"] if isinstance(cell["passes"], int) else median(cell["passes"])
+    return f"{taken * 1e3:.3g} ms, {passes:.0f} passes{over}"
+
+
 def papers(found: Cells) -> list[str]:
     """Whole runs of systems to a certified error, their passes, and times over that of the default."""
-    graphs = found["graphs"]
-    systems = max((list(graph["systems"]) for graph in graphs.values()), key=len)
+    ran = {name: graph["systems"] for name, graph in found["graphs"].items()}
+    systems = max(map(list, ran.values()), key=len)
     rows = []
-    for name, graph in graphs.items():
-        row = [name, f"{graph['edges'] / 1e6:.2f} M"]
-        first = median(graph["systems"][systems[0]]["certified"]["seconds"]) * 1e3
-        for system in systems:
-            if system not in graph["systems"]:
-                row.append("needs more")
-                continue
-            cell = graph["systems"][system]["certified"]
-            taken = median(cell["seconds"]) * 1e3
-            over = f", {taken / first:.1f}x" if system != systems[0] else ""
-            row.append(f"{taken:.3g} ms, {cell['passes']} passes{over}")
-        rows.append(row)
+    for name, cells in ran.items():
+        default = cells[systems[0]]["certified"]
+        row = [
+            whole_run(cells[system]["certified"], default) if system in cells else "needs more"
+            for system in systems
+        ]
+        rows.append([name, f"{found['graphs'][name]['edges'] / 1e6:.2f} M", *row])
     return table(["graph", "edges", *systems], rows)
 
 
@@ -451,21 +454,14 @@ def seeds(found: Cells) -> list[str]:
 
 def contest(found: Cells) -> list[str]:
     """Personalized ranks by the steps of the contest report, against exact ones."""
-    graphs = found["graphs"]
-    steps = list(next(iter(graphs.values()))["steps"])
     rows = []
-    for name, graph in graphs.items():
-        row, first = [name], median(graph["steps"][steps[0]]["seconds"])
-        for step in steps:
-            cell = graph["steps"][step]
-            taken, right = median(cell["seconds"]), 100 * sum(cell["top"]) / len(cell["top"])
-            over = f", {taken / first:.1f}x" if step != steps[0] else ""
-            row.append(
-                f"{taken * 1e3:.3g} ms, {median(cell['passes']):.0f} passes{over},"
-                f" L1 {max(cell['L1']):.0e}, {right:.0f} %"
-            )
+    for name, graph in found["graphs"].items():
+        default, row = next(iter(graph["steps"].values())), [name]
+        for cell in graph["steps"].values():
+            right = 100 * sum(cell["top"]) / len(cell["top"])
+            row.append(f"{whole_run(cell, default)}, L1 {max(cell['L1']):.0e}, {right:.0f} %")
         rows.append(row)
-    return table(["graph", *steps], rows)
+    return table(["graph", *graph["steps"]], rows)
 
 
 def page() -> str:
