@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import chain
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,7 +150,8 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
             f"{origin} has the shape {weights.shape}.",
             f"Give one weight for each of the {nodes:,} nodes, or weights by name.",
         )
-    total = math.fsum(weights[weights != 0])
+    chunks = (weights[first : first + _CHUNK] for first in range(0, nodes, _CHUNK))
+    total = math.fsum(chain.from_iterable(chunk[chunk != 0] for chunk in chunks))
     if not total > 0:
         raise UsageError(
             f"{origin} has no number above 0.", "Give one node a number above 0, or leave it out."
