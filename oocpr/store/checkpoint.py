@@ -29,7 +29,7 @@ from zarr.storage import LocalStore
 
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.atomic import naming_failures, replacing
-from oocpr.store.zarr_arrays import StoredArray, check_file, create_array, open_url, read_key
+from oocpr.store.zarr_arrays import StoredArray, check_file, create_array, open_url, read_key, writing
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -115,7 +115,7 @@ class CheckpointFolder:
 
     def write_arrays(self, number: int, part: int, arrays: Iterable[tuple[str, NDArray[Any]]]) -> None:
         """Write the arrays of one stripe, one-dimensional and one after another, for the pass `number`."""
-        with naming_failures(Path(self.path)):
+        with writing(Path(self.path)):
             store = self._store(read_only=False)
             group = zarr.create_group(store, path=stripe_folder(number, part), zarr_format=3, overwrite=True)
             for name, values in arrays:

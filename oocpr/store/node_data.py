@@ -11,7 +11,7 @@ import zarr
 from numpy.typing import NDArray
 
 from oocpr.errors import DamagedError, InputError, UsageError
-from oocpr.store.atomic import NewFolder, naming_failures
+from oocpr.store.atomic import NewFolder
 from oocpr.store.codec.zarr_codecs import PackedInts
 from oocpr.store.format import (
     CHECKSUM_KEY,
@@ -29,6 +29,7 @@ from oocpr.store.zarr_arrays import (
     read_documents,
     write_array,
     write_attributes,
+    writing,
 )
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def write_rank_file(
     """
     new = NewFolder(path, overwrite=True, marker=RANKS_KEY)
     try:
-        with naming_failures(new.path):
+        with writing(new.path):
             root = zarr.create_group(str(new.temporary), zarr_format=3)
             counts = {_RANK: write_array(root, _RANK, "float64", blocks, _RANKS_CHUNK)[0]}
             if node_ids is not None:

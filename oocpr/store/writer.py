@@ -37,7 +37,14 @@ from oocpr.store.format import (
 )
 from oocpr.store.integrity import content_identity
 from oocpr.store.node_data import write_labels
-from oocpr.store.zarr_arrays import Appender, StoredArray, create_array, write_array, write_attributes
+from oocpr.store.zarr_arrays import (
+    Appender,
+    StoredArray,
+    create_array,
+    write_array,
+    write_attributes,
+    writing,
+)
 
 if TYPE_CHECKING:
     import os
@@ -325,7 +332,7 @@ class GraphWriter:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         try:
-            with naming_failures(self._new.path):
+            with writing(self._new.path):
                 yield
         except BaseException:
             self.abort()

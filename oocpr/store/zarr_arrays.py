@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -25,6 +26,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
 from oocpr.errors import DamagedError, OocprError
+from oocpr.store.atomic import naming_failures
 from oocpr.store.checked_files import SUPPORTED, read_files
 from oocpr.store.codec.zarr_codecs import register_codecs
 from oocpr.store.format import CHECKSUM_KEY, CRC_BYTES, metadata_checksum
@@ -33,6 +35,9 @@ from oocpr.system import MAX_THREADS, server_errors, server_options, usable_core
 register_codecs()
 
 _MAX_DOCUMENT = 1 << 24  # bytes of a document of metadata
+_OTHERS_SECONDS = 10
+"""How long a failure waits for what else Zarr does, which may be somebody's slow server."""
+
 _CHUNKS_AT_ONCE = 4  # that a thread reads, each with a megabyte or so of memory
 
 
@@ -103,6 +108,26 @@ def read_key(store: Store, key: str, size: int | None = None) -> bytes | None:
     wanted = None if size is None else RangeByteRequest(0, size)
     found = sync(store.get(key, default_buffer_prototype(), wanted))
     return None if found is None else found.to_bytes()
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name failures of what Zarr writes, as `naming_failures` does, and let none outlast the block.
+
+    A call that is interrupted, or of which one chunk fails, leaves others to Zarr's thread. Whoever removes
+    the folder would find it filled again.
+    """
+    with naming_failures(path):
+        try:
+            yield
+        except BaseException:
+            sync(_others_end())
+            raise
+
+
+async def _others_end() -> None:
+    if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(tasks, timeout=_OTHERS_SECONDS)
 
 
 def read_documents(store: Store, nodes: Iterable[str], origin: str) -> dict[str, Any]:

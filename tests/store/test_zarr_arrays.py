@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +15,10 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs.zstd import compress
+from zarr.core.sync import sync
 
 from oocpr.errors import DamagedError
-from oocpr.store.zarr_arrays import StoredArray, create_array, open_zarr_store
+from oocpr.store.zarr_arrays import StoredArray, create_array, open_zarr_store, writing
 
 SIZE, CHUNK = 1000, 96
 
@@ -74,3 +79,37 @@ def test_a_chunk_that_was_not_written_is_found(path: Path, chunk: bytes | None, 
         file.write_bytes(chunk)
     with pytest.raises(DamagedError, match=what):
         opened(path).read(0, hi)
+
+
+def write_late(folder: Path) -> None:
+    time.sleep(0.3)
+    (folder / "late").mkdir(parents=True)
+
+
+def test_what_zarr_still_writes_when_one_chunk_fails_is_over_with_the_block(tmp_path: Path) -> None:
+    async def fail() -> None:
+        raise ValueError("this chunk fails")
+
+    async def write() -> None:
+        await asyncio.gather(asyncio.to_thread(write_late, tmp_path / "g"), fail())
+
+    with pytest.raises(ValueError, match="this chunk fails"), writing(tmp_path):
+        sync(write())
+    assert (tmp_path / "g" / "late").exists()
+
+
+def test_what_zarr_still_writes_when_a_call_is_interrupted_is_over_with_the_block(tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt), writing(tmp_path):
+            sync(asyncio.to_thread(write_late, tmp_path / "g"))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert (tmp_path / "g" / "late").exists()
+    shutil.rmtree(tmp_path / "g")
+    sync(asyncio.sleep(0.4))
+    assert not (tmp_path / "g").exists()
