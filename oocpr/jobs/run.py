@@ -46,7 +46,10 @@ _LOG = logging.getLogger(__name__)
 _AGAIN = "Run the job again: it goes on."
 
 _ALARM_INTERVAL = 0.01
-"""Seconds after which a signal comes again that came while logs were written."""
+"""Seconds after which a signal comes again that came where exceptions are lost."""
+
+_GOING_ON = ("logging", "weakref", "_weakrefset")
+"""Modules that write what is raised in them, and go on."""
 
 _COMPARED_BYTES = 112
 """Bytes of memory per node that a comparison takes at most, beside names."""
@@ -272,8 +275,8 @@ class _Run:
         )
 
         def stop(_: int, frame: FrameType | None) -> None:
-            # A handler of logs would write what is raised in it, and go on; the signal comes again.
-            if not _is_logging(frame):
+            # What is raised there would be lost; the signal comes again.
+            if not loses_exceptions(frame):
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 raise late
 
@@ -437,10 +440,10 @@ class _Run:
         self._summary |= {"outcome": "published", "result": str(result)}
 
 
-def _is_logging(frame: FrameType | None) -> bool:
-    """Whether a frame, or one that has called it, writes logs."""
+def loses_exceptions(frame: FrameType | None) -> bool:
+    """Whether Python goes on after an exception in a frame: it or one that called it logs or destroys."""
     while frame is not None:
-        if frame.f_globals.get("__name__") == "logging":
+        if frame.f_globals.get("__name__") in _GOING_ON or frame.f_code.co_name == "__del__":
             return True
         frame = frame.f_back
     return False
