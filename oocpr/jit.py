@@ -1,8 +1,9 @@
 """How functions are compiled: those that Python calls, and those that only compiled code calls.
 
 Compiled code is cached under NUMBA_CACHE_DIR or OOCPR_CACHE_DIR, else beside the source or in the user's
-cache; if none of them can be written, it stays in memory. The first run waits for compilation, so functions
-that only compiled code calls go without the wrappers for Python's objects, which take a third of the time.
+cache; if none of them can be written, or the disk is full, it stays in memory. The first run waits for
+compilation, so functions that only compiled code calls go without the wrappers for Python's objects, which
+take a third of the time.
 
 Processes may compile side by side. Numba numbers the files of a function's versions, and two processes that
 add different versions at once give both the same number, so that later one is loaded for the other. Here
@@ -30,6 +31,7 @@ from numba.core.event import Listener, install_listener
 from numba.core.runtime.nrt import rtsys
 
 from oocpr.progress import Reporter
+from oocpr.system import is_disk_full
 
 if TYPE_CHECKING:
     from oocpr.progress import Progress
@@ -65,6 +67,14 @@ class _Cache(FunctionCache):
         """Load the version of a signature; None if it is not compiled yet."""
         rtsys.initialize(target_context)
         return self._load_overload(sig, target_context)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the version of a signature, unless the disk has no room: then it stays in memory."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
 
 
 def entry(signature: Any = None, **options: Any) -> Any:

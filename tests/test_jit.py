@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,23 @@ def test_what_one_process_compiles_another_loads(tmp_path: Path) -> None:
             function = loaded(path)
             assert function(argument) == 1.5
             assert sum(function.stats.cache_misses.values()) == compiled
+
+
+def test_a_disk_without_room_costs_no_call(tmp_path: Path) -> None:
+    path = tmp_path / "halves.py"
+    path.write_text(SOURCE)
+    function = loaded(path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400, before[1]))
+    try:
+        assert function(3) == 1.5
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    # What was half kept is compiled anew, and kept.
+    for compiled in (1, 0):
+        function = loaded(path)
+        assert function(3) == 1.5
+        assert sum(function.stats.cache_misses.values()) == compiled
 
 
 @pytest.mark.long
