@@ -195,6 +195,34 @@ def test_a_run_is_a_graph_of_epochs(stored, client, monkeypatch):
     assert events[-1]["bound"] == run.error_bound
 
 
+def test_the_table_of_workers_has_the_last_pass_as_long_as_a_run_lasts(stored, client, monkeypatch):
+    monkeypatch.setattr(engine_cluster, "EPOCH_SECONDS", 0)
+    store = stored(GRAPH, 700)
+    scaled(client, 2)
+    shown: list[dict[str, float]] = []
+
+    # Local, so that it travels by value: workers know this package and not its tests.
+    async def beat(dask_worker: Any) -> None:
+        await dask_worker.heartbeat()
+
+    def metrics() -> list[dict[str, float]]:
+        client.run(beat)
+        workers = client.cluster.scheduler.workers.values()
+        return [
+            {key: value for key, value in of.metrics.items() if key.startswith("oocpr")} for of in workers
+        ]
+
+    def look(stage: str, done: int, *rest: Any) -> None:
+        shown.extend(metrics())
+
+    run = rank(store, stripes=2, client=client, progress=look)
+    told = [(found["oocpr pass"], found["oocpr bound"]) for found in shown if found]
+    assert len(told) >= 2
+    assert set(told) <= {(record.number, record.bound) for record in run.history}
+    assert all(found["oocpr GTEPS"] > 0 for found in shown if found)
+    assert not any(metrics())
+
+
 @pytest.mark.long
 def test_workers_that_come_get_stripes_of_a_run(stored, client, monkeypatch, caplog):
     monkeypatch.setattr(engine_cluster, "CHECK_INTERVAL", 0.01)

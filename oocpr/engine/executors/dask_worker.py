@@ -76,6 +76,9 @@ _CLOSED: deque[str] = deque(maxlen=100)
 """Tokens of the last runs: a worker may be told that a run is over before it has its stripes."""
 _LOCK = threading.Lock()
 
+SHOWN = ("oocpr pass", "oocpr bound", "oocpr GTEPS")
+"""Metrics of a worker that has stripes, columns of the dashboard's table of workers."""
+
 PUSH, PROPOSED, REPORT, TURN = "push", "proposed", "report", "turn"
 
 
@@ -207,6 +210,8 @@ class StripeWorker:
             )
         if decision.fresh:
             self._pausing = False
+        if decision.records:
+            self._show(decision.records[-1])
         until = time.perf_counter() + decision.seconds
         while True:
             at = time.perf_counter()
@@ -217,10 +222,21 @@ class StripeWorker:
                 return EpochReport(state, records, LastPass(pushed, report, seconds), self._pausing)
             state, record, then = await self._decide(state, pushed, report, until, at)
             records.append(record)
+            self._show(record)
             self._number = state.number
             if then is Then.END:
                 return EpochReport(state, records, None, self._pausing)
             last = then is Then.LAST
+
+    def _show(self, record: PassRecord) -> None:
+        """Let the worker tell the scheduler of the last pass."""
+        rate = record.gathers * self._job.plan.stats.edges / record.seconds / 1e9
+        for name, value in zip(SHOWN, (record.number, record.bound, rate), strict=True):
+            self._worker.metrics[name] = lambda _, value=value: value
+
+    def _hide(self) -> None:
+        for name in SHOWN:
+            self._worker.metrics.pop(name, None)
 
     async def _pass(self, state: State) -> tuple[list[PushSums], SweepReport]:
         """Push and sweep; returns what all stripes pushed, and what the sweeps of the own ones report."""
@@ -337,6 +353,8 @@ class StripeWorker:
 
     def close(self) -> None:
         """Free what the device has of the run; whoever still waits for others in it does so no longer."""
+        # In the loop, which reads them.
+        self._worker.loop.add_callback(self._hide)
         communicator, self._communicator = self._communicator, None
         if communicator is not None:
             if self._finished and self._device_to_device:
