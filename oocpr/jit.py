@@ -25,8 +25,9 @@ from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from llvmlite.binding import parse_assembly
 from numba import config, njit
-from numba.core.caching import FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.event import Listener, install_listener
 from numba.core.runtime.nrt import rtsys
 
@@ -77,33 +78,66 @@ class _Cache(FunctionCache):
                 raise
 
 
-def entry(signature: Any = None, **options: Any) -> Any:
+class _MachineCode(CompileResultCacheImpl):
+    """What is kept of a function that only Python calls: not the code from which others would inline it.
+
+    That is half of a file, and reading it takes half of the time for which a function is loaded.
+    """
+
+    def reduce(self, cres: Any) -> Any:
+        """Give what the file of a compiled function has."""
+        (name, kind, (machine_code, _)), *rest = super().reduce(cres)
+        return (name, kind, (machine_code, parse_assembly("").as_bitcode())), *rest
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        """Load a compiled function from what its file has."""
+        _, function, *_ = payload
+        # Numba finds only symbols that it has listed, and lists those of the code for inlining.
+        target_context.codegen()._engine._defined_symbols.update(
+            (function.llvm_func_name, function.llvm_cpython_wrapper_name)
+        )
+        return super().rebuild(target_context, payload)
+
+
+class _EntryCache(_Cache):
+    _impl_class: Any = _MachineCode
+
+
+def entry(signature: Any = None, *, shared: bool = False, **options: Any) -> Any:
     """Compile a function that Python calls, without the GIL; `options` are more for ``numba.njit``.
 
-    It is compiled for the arguments of each call or, at once, for those of a signature alone.
+    It is compiled for the arguments of each call or, at once, for those of a signature alone. Compiled
+    functions can call it only if it is `shared`: others are kept without what that takes.
     """
-    return _compiled(_CACHED | options, signature)
+    return _compiled(_CACHED | options, _Cache if shared else _EntryCache, signature)
 
 
 def inner(**options: Any) -> Any:
     """Compile a function that only compiled functions call; from Python, a call would end the process."""
-    return _compiled(_CACHED | _UNWRAPPED | options)
+    return _compiled(_CACHED | _UNWRAPPED | options, _Cache)
 
 
-def _compiled(options: dict[str, Any], signature: Any = None) -> Any:
+def _compiled(options: dict[str, Any], cache: type[_Cache], signature: Any = None) -> Any:
     def decorate(function: Any) -> Any:
         dispatcher = njit(**options | {"cache": False})(function)
-        # With NUMBA_DISABLE_JIT it is a plain function.
-        if options["cache"] and dispatcher is not function:
+        if dispatcher is function:
+            return function  # NUMBA_DISABLE_JIT is set
+        if options["cache"]:
             # Numba says by a RuntimeError that it can write nowhere.
             with contextlib.suppress(RuntimeError):
-                dispatcher._cache = _Cache(function)
-        if signature is not None and dispatcher is not function:
+                dispatcher._cache = cache(function)
+        if cache is _EntryCache:
+            dispatcher.get_call_template = _refuse
+        if signature is not None:
             dispatcher.compile(signature)
             dispatcher.disable_compile()
         return dispatcher
 
     return decorate
+
+
+def _refuse(*_: Any) -> Any:
+    raise TypeError("compiled functions call only those that are inner, or shared")
 
 
 def cache_folder() -> str:
@@ -141,7 +175,7 @@ def _nothing() -> int:
     return 0
 
 
-_probe = _compiled(_CACHED)(_nothing)
+_probe = entry()(_nothing)
 """Never called: it shows where functions of this package are cached."""
 
 

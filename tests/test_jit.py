@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 
 SOURCE = """
@@ -124,7 +125,30 @@ print(quarter(np.array([5.0, 4.0])), half(5), "numba.np.arraymath" in sys.module
 def test_what_is_loaded_brings_no_compiler_and_is_called_by_what_is_compiled_next(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    (tmp_path / "halves.py").write_text(SOURCE)
+    (tmp_path / "halves.py").write_text(SOURCE.replace("entry()", "entry(shared=True)"))
     for first in ("1 True", "0 False"):
         done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
         assert (done.stdout, done.stderr) == (f"{first}\n1.0 2.5 True\n", "")
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_only_python_calls_is_kept_without_what_inlines_it(tmp_path: Path, shared: bool) -> None:
+    path = tmp_path / "halves.py"
+    path.write_text(SOURCE.replace("entry()", f"entry({shared=})"))
+    assert loaded(path)(3.0) == 1.5
+    function = loaded(path)
+    assert function(3.0) == 1.5
+    assert not function.stats.cache_misses
+    [kept] = function.overloads.values()
+    kept_for_others = [part.name for part in kept.library._shared_module.functions]
+    assert bool(kept_for_others) == shared
+
+    @numba.njit
+    def quarter(x: Any) -> Any:
+        return function(x) / 2
+
+    if shared:
+        assert quarter(3.0) == 0.75
+    else:
+        with pytest.raises(TypeError, match="compiled functions call only"):
+            quarter(3.0)

@@ -34,7 +34,7 @@ _A, _AB, _ABC = (np.uint64(round(share * 2**16)) for share in (0.57, 0.76, 0.95)
 _ROUNDS = 3
 
 
-@entry()
+@entry(shared=True)
 def mix(word):  # type: ignore[no-untyped-def]
     """Mix 64 bits, as SplitMix64 does."""
     word = (word ^ (word >> _S30)) * _MIX_1
@@ -42,7 +42,7 @@ def mix(word):  # type: ignore[no-untyped-def]
     return word ^ (word >> _S31)
 
 
-@entry()
+@entry(shared=True)
 def relabel(node, keys, half, mask):  # type: ignore[no-untyped-def]
     """Bijection on 0 .. mask: products with odd numbers carry bits up, shifts carry them down."""
     for k in range(_ROUNDS):

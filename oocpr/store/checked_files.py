@@ -82,7 +82,7 @@ def _behind(crc, nbytes):
     return crc
 
 
-@entry()
+@entry(shared=True)
 def checksum(data):
     """CRC-32C of bytes that begin at a multiple of eight."""
     # Three parts at once, since the instruction takes as long as three of them.

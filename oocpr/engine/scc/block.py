@@ -121,7 +121,7 @@ def reach(schedule, order, block):
                 reached[uint64(order.rows[q])] = uint8(1)
 
 
-@entry()
+@entry(shared=True)
 def scatter(block, factors, width):
     """Add the teleport vectors of a block, times a factor for each, to the residuals."""
     for b in range(block.seed_ptr.size - 1):

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from oocpr.ingest.nodes.hashing import NOT_FOUND
 from oocpr.ingest.nodes.strings import NumberedStrings, StringFile, external_argsort, split_strings
 from oocpr.ingest.spill.partition import KeyRun, relabel_keys
-from oocpr.jit import entry, inner
+from oocpr.jit import BORROWING, entry, inner
 
 if TYPE_CHECKING:
     from oocpr.ingest.nodes.strings import Piece
@@ -175,13 +175,17 @@ def _rank(degrees, places, before):
             places[degree] += 1
 
 
-@entry()
-def invert(rows):
+def invert(rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Give the node of each row, or the reverse."""
     nodes = np.empty_like(rows)
+    _invert(rows, nodes)
+    return nodes
+
+
+@entry(**BORROWING)
+def _invert(rows, nodes):
     for node in range(rows.size):
         nodes[rows[node]] = node
-    return nodes
 
 
 @entry()

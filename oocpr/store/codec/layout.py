@@ -278,7 +278,7 @@ def _fault(entry, values, widths, first):
     return 0
 
 
-@entry()
+@entry(shared=True)
 def validate_stream(size, words, directory, wide, narrow, widths):
     """Return 0, or a key of FAULTS; the shapes agree with each other."""
     position = uint64(0)

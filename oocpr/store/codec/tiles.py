@@ -113,7 +113,7 @@ def _decode_block(tile, b, positions, starts, k, column, out, at, scratch):
     return k, out[last], top
 
 
-@entry(**BORROWING)
+@entry(shared=True, **BORROWING)
 def decode_block(tile, b, positions, starts, k, column, out, scratch):
     """Decode the columns of block `b`, edges 1024 * b to 1024 * b + 1023; for a kernel's own loop.
 
