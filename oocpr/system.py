@@ -170,12 +170,12 @@ def group_memory(folders: Iterable[PurePosixPath], held: int) -> list[int]:
     """
     found = []
     for folder in folders:
-        limits = [size for name in _MEMORY_LIMITS for size in _numbers(folder / name)]
+        limits = [size for name in _MEMORY_LIMITS for size in _numbers(f"{folder}/{name}")]
         if not limits or min(limits) >= _UNLIMITED:
             found += limits[:1]
             continue
-        used = sum(size for name in _MEMORY_USED for size in _numbers(folder / name))
-        lines = [line.split() for line in _text(folder / "memory.stat").splitlines()]
+        used = sum(size for name in _MEMORY_USED for size in _numbers(f"{folder}/{name}"))
+        lines = [line.split() for line in _text(f"{folder}/memory.stat").splitlines()]
         stat = {name: int(size) for name, size in lines}
         # Version 1 counts the groups inside by lines of their own.
         names = [name for name in _RECLAIMED if name in stat]
@@ -190,8 +190,8 @@ def group_cores(folders: Iterable[PurePosixPath]) -> list[int]:
     found = []
     for folder in folders:
         quota, *period = [
-            *_numbers(folder / "cpu.max"),
-            *(size for name in ("quota", "period") for size in _numbers(folder / f"cpu.cfs_{name}_us")),
+            *_numbers(f"{folder}/cpu.max"),
+            *(size for name in ("quota", "period") for size in _numbers(f"{folder}/cpu.cfs_{name}_us")),
         ] or [0]
         # A group without a quota says max or -1 in place of it, and still has a period.
         if quota and period:
@@ -199,14 +199,14 @@ def group_cores(folders: Iterable[PurePosixPath]) -> list[int]:
     return found
 
 
-def _text(file: PurePosixPath) -> str:
+def _text(file: str) -> str:
     # The root of the groups has no limits, and others may be hidden.
     with contextlib.suppress(OSError):
         return Path(file).read_text()
     return ""
 
 
-def _numbers(file: PurePosixPath) -> list[int]:
+def _numbers(file: str) -> list[int]:
     return [int(word) for word in _text(file).split() if word.isdecimal()]
 
 

@@ -53,7 +53,7 @@ def katz_centrality(
     memory
         Most bytes of the process; None for what the machine has free. Tiles that do not fit stream.
     threads
-        Computing threads; None for all cores, sixteen at most.
+        Computing threads; None for as many as the edges feed, one per core and sixteen at most.
     device
         ``"cpu"``: there is no version for CUDA devices.
     progress, **options

@@ -58,8 +58,10 @@ def rank_seeds(
     seeds, vectors = seed_vectors(wanted, names, store.nodes, most)
     answers = len(seeds) * (store.nodes * 8 if top is None else min(top, store.nodes) * 16)
     base = process_bytes() - sum(decoded.nbytes for decoded in opened.decoded.values())
+    # Each thread has seeds of its own, so it is their products that feed threads.
+    most_threads = threads or default_threads(store.edges * len(seeds))
     count, width = block_shape(
-        stats, base=base, memory=most, threads=threads or default_threads(), seeds=len(seeds), answers=answers
+        stats, base=base, memory=most, threads=most_threads, seeds=len(seeds), answers=answers
     )
     needed = block_need(stats, base=base, threads=count, width=width, answers=answers)
     require(needed, most, f"Ranking a graph in memory for {len(seeds):,} seeds")

@@ -455,7 +455,12 @@ RANK = [
         implied="by size, one for each worker at least",
         type=int,
     ),
-    option("--threads N", "Computing threads.", implied="all cores, 16 at most", type=int),
+    option(
+        "--threads N",
+        "Computing threads.",
+        implied="as many as the edges feed, one per core and 16 at most",
+        type=int,
+    ),
     REPRODUCIBLE,
     *DEVICE,
     option(

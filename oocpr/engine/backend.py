@@ -7,11 +7,12 @@ decided outside, from the few numbers these calls return.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -270,31 +271,34 @@ class ResidentPass(Protocol):
         """Push and sweep, `step` being `alone`; waits for all of it."""
 
 
-@runtime_checkable
-class Streams(Protocol):
+class Streams(ABC):
     """A backend with a memory of its own, through which tiles pass."""
 
+    slices: int
+    """Number of column partitions; tiles are swept once for each.
+
+    Only for the last of them is `sweep_tile` what it is elsewhere; before, it keeps what a part brings.
+    """
+
     @property
+    @abstractmethod
     def allocated_bytes(self) -> int:
         """Most bytes that have been taken of it."""
 
     @property
+    @abstractmethod
     def preparing_seconds(self) -> float | None:
         """Seconds in which it laid tiles out for its product; None if it takes them as they are."""
 
+    @abstractmethod
     def clear(self) -> None:
         """Free what was made for one run, so that another one has all the memory."""
 
+    @abstractmethod
     def close(self) -> None:
         """Free all of it; nothing is computed any more."""
 
-    @property
-    def slices(self) -> int:
-        """Number of column partitions; tiles are swept once for each.
-
-        Only for the last of them is `sweep_tile` what it is elsewhere; before, it keeps what a part brings.
-        """
-
+    @abstractmethod
     def resident_pass(
         self, state: Any, reads: Any, stream: Any, row_bounds: NDArray[np.int64]
     ) -> ResidentPass:
@@ -303,16 +307,18 @@ class Streams(Protocol):
         `row_bounds`: first row of each group, and the number of rows; int64.
         """
 
+    @abstractmethod
     def select_partition(self, reads: Any, number: int, *, bring: bool) -> None:
         """Have rows gather from a column partition, once all pushes are loaded.
 
         Its numbers are brought if `bring`; else those that are there stand for them.
         """
 
+    @abstractmethod
     def open_stream(
         self,
         source: TileBytes,
-        tiles: Sequence[int],
+        groups: Sequence[int],
         nodes: int,
         *,
         layout: GroupLayout,
@@ -325,7 +331,7 @@ class Streams(Protocol):
         direct: bool,
         factor: float | None,
     ) -> Tiles:
-        """Bring a stripe's groups of tiles there, in the order of `tiles`, pass after pass.
+        """Bring groups of tiles of a stripe there, in the order of `groups`, pass after pass.
 
         Some stay there, some in memory of the host, and the others pass through so many `slots`. `layout`
         says which tiles of the source are in which group. `factor` multiplies weights, behind the columns of

@@ -67,7 +67,7 @@ class Job:
     backend
         A name that `make_backend` takes, or, within this process, a backend; of several, one for each stripe.
     threads
-        Threads that work on one tile; None for all cores of the process, eight at most.
+        Threads that work on one tile; None for as many as the edges of the graph feed.
     teleport, start
         float64, shape (nodes,), sum to 1; None for uniform, and to begin from the teleport vector.
     kernel
@@ -123,7 +123,7 @@ class Job:
         """Make what computes a stripe in this process."""
         name = self.backend[stripe] if isinstance(self.backend, tuple) else self.backend
         tiers = self.plan.devices[stripe] if self.plan.devices else None
-        return make_backend(name, self.threads, self.kernel, tiers)
+        return make_backend(name, self.threads, self.kernel, tiers, edges=self.plan.stats.edges)
 
     def spec(self, store: RankedStore, stripe: int) -> StripeSpec:
         """Rows and tiles of one stripe."""
@@ -162,12 +162,15 @@ def make_backend(
     threads: int | None,
     kernel: str | None = None,
     tiers: DeviceTiers | None = None,
+    *,
+    edges: int = 0,
 ) -> Backend:
     """Make the backend of a name, or return the one that is given.
 
     Names are ``cpu``, ``reference``, ``cuda``, ``cuda:`` and the number of a device, or ``auto``: a CUDA
-    device if there is one. `tiers` is what stays where on that device; None if everything does. Raises
-    UsageError for a name or a kernel that is not known, and for a device that cannot be used.
+    device if there is one. `tiers` is what stays where on that device; None if everything does. Without
+    `threads`, processors have as many as so many edges feed. Raises UsageError for a name or a kernel that is
+    not known, and for a device that cannot be used.
     """
     if not isinstance(name, str):
         return name
@@ -180,7 +183,7 @@ def make_backend(
     if name == "cpu":
         from oocpr.engine.cpu.backend import CpuBackend
 
-        return CpuBackend(threads)
+        return CpuBackend(threads, edges)
     if name == "reference":
         from oocpr.engine.reference import ReferenceBackend
 

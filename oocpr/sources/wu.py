@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
-from oocpr.jit import entry
+from oocpr.jit import entry, inner
 from oocpr.sources.rmat import GAMMA, DrawnSource, draw_keys, mix, relabel
 
 MAX_SCALE_DOWN = 1000
@@ -95,7 +95,7 @@ def row_sizes(rows: int, nonzeros: int, empty: float) -> RowSizes:
     return RowSizes(step * _STEP, sizes, first_rows, first_edges)
 
 
-@entry()
+@inner()
 def _scatter(node, nodes, keys, half, mask):  # type: ignore[no-untyped-def]
     """Bijection on 0 .. nodes - 1: walks along a cycle of a bijection on 0 .. mask."""
     node = relabel(node, keys, half, mask)

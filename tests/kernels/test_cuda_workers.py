@@ -61,7 +61,7 @@ def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A shim device for each worker."""
     devices = {f"cuda:{k}": HostDevice(shim_folder) for k in range(2)}
 
-    def make_backend(name: Any, *_: Any) -> Any:
+    def make_backend(name: Any, *_: Any, **__: Any) -> Any:
         return CudaBackend(devices[name], pairs=True) if isinstance(name, str) else name
 
     monkeypatch.setattr(stripe, "make_backend", make_backend)
@@ -166,7 +166,7 @@ def test_devices_are_free_once_a_run_has_ended(
 ) -> None:
     pools = {seat.device: Pool() for seat in seats}
 
-    def make_backend(name: str, *_: Any) -> Any:
+    def make_backend(name: str, *_: Any, **__: Any) -> Any:
         return CudaBackend(PooledDevice(shim_folder, pools[name]), pairs=True)
 
     monkeypatch.setattr(stripe, "make_backend", make_backend)

@@ -47,7 +47,7 @@ class HostSweeps:
 
     def __init__(self, store: RankedStore, plan: Plan, segments: int, threads: int | None) -> None:
         self._store, self._segments, self._read = store, segments, 1
-        self._threads = threads or default_threads()
+        self._threads = threads or default_threads(store.edges)
         self._pool = ThreadPoolExecutor(self._threads, "oocpr-cpms")
         nodes, degree = store.nodes, store.out_degree(0, store.nodes)
         self._dangling = np.flatnonzero(degree == 0).astype(np.uint32)

@@ -169,12 +169,12 @@ class TileProduct(NamedTuple):
 
 
 class CpuBackend:
-    """numba on several threads, `default_threads` for None; results do not depend on their number."""
+    """numba on several threads, whose number changes no bit; for None as many as so many edges feed."""
 
     name = "cpu"
 
-    def __init__(self, threads: int | None = None) -> None:
-        self._team = Team(threads or default_threads())
+    def __init__(self, threads: int | None, edges: int = 0) -> None:
+        self._team = Team(threads or default_threads(edges))
         self._scratch: list[Scratch] = []
 
     def allocate(

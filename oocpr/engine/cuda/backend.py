@@ -15,7 +15,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.backend import kept_arrays
+from oocpr.engine.backend import Streams, kept_arrays
 from oocpr.engine.cuda.communication import Communicator
 from oocpr.engine.cuda.device import THREADS, download, to_device, upload
 from oocpr.engine.cuda.group import raise_faults
@@ -52,7 +52,7 @@ SLICE_LANES = 32
 SLICES = THREADS // SLICE_LANES
 
 
-class CudaBackend:
+class CudaBackend(Streams):
     """Kernels on one device; see Backend and Streams.
 
     `kernel`: a name of :data:`oocpr.engine.cuda.baselines.KERNELS`: what delivers pushes to rows.

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from oocpr.progress import Progress
 
 
+MOST_THREADS = 8
+"""On 16 cores, graphs of 3.2 and 3.9 M edges took 83 and 61 ms with eight threads, and 92 and 64 with 16."""
+
+
 @dataclass(frozen=True)
 class SccGraph:
     """What runs on a graph have in common, whatever their damping and teleport vector.
@@ -278,12 +282,15 @@ def rank_components(
     A pass pushes the solution of (I - damping * edges) z = r for the residual r, found in float32 and rounded
     to what rows read; as with any push, the residual stays exact, so two or three are enough.
 
-    `threads`, None for `default_threads`, change no bit. The run began at `begun`, a `time.perf_counter`, and
-    `bytes_read` encoded bytes have been read since. `teleport` and `start`, what is pushed first, sum to 1;
-    None for uniform, and for what the teleport vector makes rows contribute to each other.
+    `threads`, None for as many as the edges feed, change no bit. The run began at `begun`, a
+    `time.perf_counter`, and `bytes_read` encoded bytes have been read since. `teleport` and `start`, what is
+    pushed first, sum to 1; None for uniform, and for what the teleport vector makes rows contribute to each
+    other.
     """
     nodes, schedule, damping = len(graph.degree), graph.schedule, settings.damping
-    team, tolerance = Team(threads or default_threads()), residual_tolerance(settings)
+    if threads is None:
+        threads = min(default_threads(int(graph.degree.sum(dtype=np.int64))), MOST_THREADS)
+    team, tolerance = Team(threads), residual_tolerance(settings)
     vectors = RankVectors(
         np.zeros(nodes),
         np.full(nodes, 1 / nodes) if teleport is None else teleport.copy(),
