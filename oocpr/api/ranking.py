@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -93,7 +93,7 @@ def plan(
     True
     """
     from oocpr.engine.planning import RunRequest, asked_settings, plan_loaded, timed
-    from oocpr.engine.stripe import chosen_device
+    from oocpr.engine.stripe import chosen_device, device_for
     from oocpr.result.names import names_of
 
     progress = as_progress(progress)
@@ -105,6 +105,8 @@ def plan(
         import_module(f"oocpr.{module}")
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = opened_graph(graph)
+    if _is_chosen_by_edges(device, method, (reads, stripes, kernel, device_memory)):
+        device = device_for(opened.store)
     device = chosen_device(device, kernel)
     check_used(method, device, stripes=stripes, io=io, kernel=kernel)
     check_segmented(method, device, stripes=stripes, personalization=True if personalized else None)
@@ -133,6 +135,14 @@ def plan(
     if not run.plan.fits:
         return run.plan
     return timed(run, request, progress).loaded(loading.seconds - loading.compiling)
+
+
+def _is_chosen_by_edges(device: str, method: str, given: Sequence[Any]) -> bool:
+    """Whether the device depends on the edges of the graph, so that it is known once that is open.
+
+    `given` is what else method ``"components"`` does not go with, None if it is not asked for.
+    """
+    return device == method == "auto" and all(value is None for value in given)
 
 
 @overload
@@ -236,8 +246,8 @@ def pagerank(
         or of those that declare the resource ``GPU`` if any does, takes a device that no other has.
     device
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"`` (needs CuPy), ``"cuda:0,cuda:1"`` or ``"cuda:all"`` for several
-        side by side, ``"auto"`` for CUDA if there is a device, else the processor, or ``"reference"`` for
-        plain NumPy.
+        side by side, ``"auto"`` for CUDA if there is a device and the graph is not so small that processors
+        are done before it is ready, else ``"cpu"``; or ``"reference"`` for plain NumPy.
     kernel
         How a CUDA device multiplies; None for ``"balanced"``, the fastest, whose bits are always the same.
         ``"binned:6:96"`` also says up to how many edges a row has one thread, and up to how many 16. Others
@@ -296,7 +306,7 @@ def pagerank(
     from oocpr.engine.cuda.names import begin_contexts, named_devices
     from oocpr.engine.planning import RunRequest, asked_settings, given_memory, plan_loaded, timed
     from oocpr.engine.run import rank_graph
-    from oocpr.engine.stripe import chosen_device
+    from oocpr.engine.stripe import chosen_device, device_for
     from oocpr.engine.trace import Trace
     from oocpr.jit import watched
     from oocpr.result.names import names_of
@@ -336,7 +346,9 @@ def pagerank(
         raise UsageError("workers are not measured beforehand.", "Leave the prediction or the client out.")
     if reproducible:
         check_reproducible(device, client)
-    if client is None:
+    given = reads, stripes, kernel, device_memory, client, checkpoint, time_limit, trace
+    by_edges = _is_chosen_by_edges(device, method, given)
+    if client is None and not by_edges:
         device = chosen_device(device, kernel)
     check_used(method, device, stripes=stripes, io=io, kernel=None if client else kernel)
     check_segmented(
@@ -360,6 +372,9 @@ def pagerank(
     with kept_run(checkpoint, resume=resume, time_limit=time_limit) as kept:
         opened = as_graph(graph, memory=memory, progress=progress, **options)
         store = opened.store
+        if by_edges:
+            device = device_for(store)
+            begin_contexts(named_devices(device))
         # Now, since the files may be gone when the run is over.
         identity, started_from = store.identity, start_identity(start)
         free: list[int] = []

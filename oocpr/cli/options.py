@@ -262,8 +262,8 @@ DEVICE = [
     ),
     option(
         "--device auto|cpu|cuda[:I]",
-        "What computes; auto is a CUDA device where one can be used. cuda:0,cuda:1 are two side by side, "
-        "cuda:all is all there are.",
+        "What computes; auto is a CUDA device where one can be used, and not for graphs that processors have "
+        "ranked before it is ready. cuda:0,cuda:1 are two side by side, cuda:all is all there are.",
         default="cpu",
         values=DEVICES,
     ),

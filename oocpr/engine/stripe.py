@@ -29,13 +29,14 @@ from numpy.typing import NDArray
 
 from oocpr.engine import method
 from oocpr.engine.backend import Streams, StripeSpec
-from oocpr.engine.cuda.device import all_devices, open_device
+from oocpr.engine.cuda.device import all_devices, is_open, open_device
 from oocpr.engine.cuda.names import ALL, is_cuda, named_devices
 from oocpr.engine.degree_check import claims_of
 from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.engine.tiles.stream import PassTraffic, TileStream, returned
 from oocpr.engine.trace import COMPUTE
 from oocpr.errors import UsageError
+from oocpr.plan.forecast import MAX_SCC_EDGES, READY_SCC_EDGES
 from oocpr.plan.memory import SEGMENTED_METHODS
 from oocpr.plan.partition import section_tiles
 from oocpr.plan.residency import RING_SLOTS, reading_threads, ring_slots
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from oocpr.plan.device_memory import DeviceTiers
     from oocpr.plan.plan import Plan
     from oocpr.plan.tile_groups import GroupLayout
+    from oocpr.store.graph import GraphStore
 
 _LOG = logging.getLogger(__name__)
 
@@ -252,6 +254,15 @@ def chosen_device(name: str, kernel: str | None) -> str:
             _LOG.info("%s Going on with the processor.", error.cause)
             return "cpu"
     return "cuda"
+
+
+def device_for(store: GraphStore) -> str:
+    """What device ``"auto"`` is for a run of method ``"auto"`` whose graph is open: the faster one.
+
+    A graph whose components are solved before a device is ready goes without one.
+    """
+    most = READY_SCC_EDGES if is_open("cuda") else MAX_SCC_EDGES
+    return "cpu" if store.weights is None and store.edges <= most else chosen_device("auto", None)
 
 
 @dataclass(frozen=True)

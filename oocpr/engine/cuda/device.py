@@ -424,6 +424,11 @@ def open_device(name: str) -> Device:
     return _OPENED.setdefault(index, Device(index))
 
 
+def is_open(name: str) -> bool:
+    """Whether a CUDA device has been opened in this process."""
+    return device_index(name) in _OPENED
+
+
 def free_memory(name: str) -> int:
     """Bytes of a CUDA device that a run may take: most of what is free."""
     return open_device(name).free_bytes * 19 // 20

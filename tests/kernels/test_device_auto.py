@@ -1,0 +1,68 @@
+"""Device ``"auto"`` is a device, unless processors would have ranked the graph before it is ready."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import oocpr
+from oocpr.sources.rmat import Rmat
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .pooled import PooledMachine
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> oocpr.Graph:
+    return oocpr.import_graph(Rmat(8), tmp_path / "g.zarr")
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, *, new: int, ready: int, used: bool) -> None:
+    """Edges up to which processors rank a graph, and whether the device has been used."""
+    stripe = import_module("oocpr.engine.stripe")
+    monkeypatch.setattr(stripe, "MAX_SCC_EDGES", new)
+    monkeypatch.setattr(stripe, "READY_SCC_EDGES", ready)
+    monkeypatch.setattr(stripe, "is_open", lambda _: used)
+
+
+def is_on_device(graph: oocpr.Graph, **how: Any) -> bool:
+    ranks = oocpr.pagerank(graph, device="auto", **how)
+    assert oocpr.plan(graph, device="auto", **{k: v for k, v in how.items() if k == "reads"}).method == (
+        ranks.run.method
+    )
+    return ranks.run.peak_device_memory > 0
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_it_depends_on_the_edges_and_on_whether_the_device_is_ready(
+    graph: oocpr.Graph, machine: PooledMachine, monkeypatch: pytest.MonkeyPatch, used: bool
+) -> None:
+    edges = graph.edges
+    for more in (0, 1):
+        new, ready = (edges + 9, edges - more) if used else (edges - more, 0)
+        limited(monkeypatch, new=new, ready=ready, used=used)
+        assert is_on_device(graph) == bool(more)
+
+
+def test_what_processors_would_not_be_faster_with_is_left_to_the_device(
+    graph: oocpr.Graph, machine: PooledMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limited(monkeypatch, new=graph.edges, ready=graph.edges, used=False)
+    assert not is_on_device(graph)
+    assert is_on_device(graph, reads="bits16")
+    assert oocpr.pagerank(graph, device="auto", stripes=2).run.peak_device_memory > 0
+    assert oocpr.pagerank(graph, device="auto", checkpoint=tmp_path / "kept").run.peak_device_memory > 0
+
+
+def test_weights_are_for_the_device(
+    machine: PooledMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = tmp_path / "weighted.txt"
+    text.write_text("0 1 0.5\n1 2 0.25\n2 0 1.0\n0 2 2.0\n")
+    graph = oocpr.import_graph(text, tmp_path / "w.zarr", weight=3)
+    limited(monkeypatch, new=9, ready=9, used=False)
+    assert is_on_device(graph)
