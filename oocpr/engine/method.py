@@ -385,6 +385,9 @@ class Solution:
         return sum(record.bytes_read for record in self.history)
 
 
+_CACHED = 2**16
+"""Ranks that a core's cache holds while they are gone over several times."""
+
 _ROUNDING = 1e-12
 """More than pairwise sums of as many numbers as a graph has nodes are wrong by, of what sums to one."""
 
@@ -404,7 +407,11 @@ def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.floa
     if math.isfinite(total) and total != 0:
 
         def scale(lo: int, hi: int) -> tuple[float, float]:
-            part = ranks[lo:hi]
+            parts = [ranks[at : min(hi, at + _CACHED)] for at in range(lo, hi, _CACHED)]
+            found = [scale_part(part) for part in parts]
+            return min(least for least, _ in found), math.fsum(size for _, size in found)
+
+        def scale_part(part: NDArray[np.float64]) -> tuple[float, float]:
             part /= total
             least = float(part.min())
             if least < 0:

@@ -18,6 +18,7 @@ import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -329,7 +330,7 @@ class StripeGroup:
         self.states: list[Any] = []
         self.after_tile: Callable[[bool], None] | None = None
         """Called after each tile that has been computed or launched, with whether it was read for that."""
-        self._claims: list[Claims] = []
+        self._claims: list[Future[Claims]] = []
         self._whole_pass: ResidentPass | None = None
         self.gather_vector = backend.allocate_reads(store.nodes, job.settings.reads, self.specs[0].proposals)
         trace = job.trace
@@ -405,6 +406,7 @@ class StripeGroup:
     def allocate(self) -> None:
         """Make the states of all rows."""
         job, store = self._job, self._store
+        counting = ThreadPoolExecutor(1, "oocpr-claims")
         for spec in self.specs:
             # What the ranks are divided by: out-degrees, or the weights that leave each row.
             divisors: NDArray[Any]
@@ -414,10 +416,14 @@ class StripeGroup:
                 divisors = store.out_weight(spec.row_begin, spec.row_end)
                 divisors *= job.weight_scale.factor
             key = 0 if isinstance(self.backend, Streams) else job.mark_key
-            self._claims.append(claims_of(store, spec, divisors, key))
+            # Meanwhile a device gets them, and begins to sweep.
+            self._claims.append(counting.submit(claims_of, store, spec, divisors, key))
+            if job.weight_scale is not None:
+                wait(self._claims)  # since a backend writes to weights
             rows = slice(spec.row_begin, spec.row_end)
             teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
             self.states.append(self.backend.allocate(spec, divisors, teleport, start))
+        counting.shutdown(wait=False)
         if job.resumed is not None:
             self._restore(job.resumed)
 
@@ -568,7 +574,7 @@ class StripeGroup:
         return SweepReport(reports, PassTraffic.of(runs), launched, time.perf_counter())
 
     def _stripe_sums(
-        self, spec: StripeSpec, rows: Any, claims: Claims, sums: TileSums, step: SweepStep
+        self, spec: StripeSpec, rows: Any, claims: Future[Claims], sums: TileSums, step: SweepStep
     ) -> StripeSums:
         return method.StripeSums(
             rows=spec.rows,
@@ -578,7 +584,7 @@ class StripeGroup:
             with_residual=sums.with_residual,
             peaks=sums.peaks,
             first=self.backend.first_row(rows, step.live) if spec.rows else np.zeros(1 + len(step.live)),
-            balance=method.Balance(claims, sums.marks, sums.residual) if step.key else None,
+            balance=method.Balance(claims.result(), sums.marks, sums.residual) if step.key else None,
         )
 
     def finish(self, state: State, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
@@ -598,6 +604,7 @@ class StripeGroup:
     def close(self) -> None:
         """End what the streams of tiles are still doing, and free tiles and rows."""
         self.close_streams()
+        wait(self._claims)
         self._whole_pass = None
         self.states.clear()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import mmap
+from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.cuda.host_memory import MIN_REGISTERED, allocate_pinned, copy
+import oocpr
+from oocpr.engine.cuda.host_memory import MIN_REGISTERED, Landing, allocate_pinned, copy, pin
+from oocpr.sources.rmat import Rmat
 from oocpr.store.direct_io import PAGE
 
 from .conftest import RUNS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from oocpr.engine.cuda.device import Device
+
+    from .pooled import PooledMachine
 
 
 class DriverError(RuntimeError):
@@ -160,3 +167,45 @@ def test_kernels_see_memory_of_the_host_and_the_host_what_is_sent(device: Device
         other = device.xp.zeros(nbytes, np.uint8)
         device.upload_async(other, pinned).synchronize()
         assert np.array_equal(device.bring(other), pinned)
+
+
+@RUNS
+@pytest.mark.parametrize("size", [1, 5 * PAGE + 3, MIN_REGISTERED])
+def test_numbers_land_in_memory_that_was_made_before(device: Device, size: int) -> None:
+    values = np.random.default_rng(size).random(size)
+    landing = Landing(device, size)
+    with device:
+        there = device.xp.asarray(values)
+        here = landing.bring(there)
+    assert np.array_equal(here, values)
+    here[:] = 1
+
+
+@pytest.mark.parametrize("registers", [True, False])
+@pytest.mark.parametrize("dropped", [True, False])
+def test_what_was_pinned_for_numbers_to_land_is_let_go(registers: bool, dropped: bool) -> None:
+    driver = Driver(registers=registers)
+    memory, release = pin(driver.runtime, MIN_REGISTERED)
+    assert (release is not None) == registers == bool(driver.registered)
+    if dropped:
+        del memory
+        gc.collect()
+    elif release is not None:
+        release()
+        memory[:] = 1
+    assert not driver.registered
+
+
+def test_ranks_land_with_the_same_bits(
+    machine: PooledMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    graph = oocpr.import_graph(Rmat(9), tmp_path / "g.zarr")
+    landed = []
+    monkeypatch.setattr(
+        Landing, "bring", lambda self, array, bring=Landing.bring: landed.append(1) or bring(self, array)
+    )
+    expected = oocpr.pagerank(graph, device="cuda").to_numpy()
+    assert not landed
+    monkeypatch.setattr(import_module("oocpr.engine.cuda.vectors"), "LANDED_ROWS", graph.nodes)
+    assert np.array_equal(oocpr.pagerank(graph, device="cuda").to_numpy(), expected)
+    assert landed

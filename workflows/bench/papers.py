@@ -7,7 +7,8 @@ python workflows/bench/papers.py --quick
 
 Every run begins with an open store whose files are in the page cache, and ends with ranks: once when an L1
 error of 1e-10 is certified, and once by the rule of the papers, an L1 change below 1e-10. The error of each
-is measured too, against ranks certified to 1e-12. Systems take turns; times are medians. `oocpr bench papers`
+is measured too, against ranks certified to 1e-12. Systems take turns; times are medians. With a device the
+default is device auto, which leaves small graphs to processors. `oocpr bench papers`
 runs this program with the same options.
 """
 
@@ -59,6 +60,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "CPMS, 4 segments (Grützmacher 2018)": {"method": "cpms4"},
 }
 ON_DEVICES: dict[str, dict[str, Any]] = {
+    "oocpr, always on the device": {},
     "hybrid, rows in bins (Wu 2010)": {**POWER, "kernel": "binned:6:96"},
     "one thread per row (Wu 2010, Jiang 2014 C)": {**POWER, "kernel": "csr-scalar"},
     "16 threads per row (Wu 2010)": {**POWER, "kernel": "csr-16"},
@@ -206,6 +208,7 @@ def main() -> None:
     if options.device != "cpu":
         given = {"device": options.device, "device_memory": options.device_memory}
         systems = {name: {**how, **given} for name, how in systems.items()}
+        systems[DEFAULT] = {**given, "device": "auto"}
     found: dict[str, Any] = {"provenance": provenance("papers.py"), "graphs": {}}
     with tempfile.TemporaryDirectory() as temporary:
         for name, graph in stores(options.graphs, options.rmat, Path(temporary), quick=options.quick):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oocpr.engine.cuda.communication import NcclTransport, PeerCopies
-from oocpr.engine.cuda.host_memory import allocate_pinned, copy, touch
+from oocpr.engine.cuda.host_memory import allocate_pinned, copy, pin, touch
 from oocpr.engine.cuda.kernel_cache import cached_binary
 from oocpr.engine.cuda.names import device_index
 from oocpr.errors import DoesNotFitError, UsageError, install_remedy
@@ -184,6 +184,11 @@ class Device:
         with self._device:
             return allocate_pinned(self.xp.cuda, nbytes)
 
+    def pin(self, nbytes: int) -> tuple[NDArray[np.uint8], Callable[[], Any] | None]:
+        """Make pinned memory that is let go before it is freed; see `host_memory.pin`."""
+        with self:
+            return pin(self.xp.cuda.runtime, nbytes)
+
     def mapped(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> tuple[Any, NDArray[Any]]:
         """Memory of the host that kernels read and write by the link, as they see it and as the host does."""
         kind = np.dtype(dtype)
@@ -250,18 +255,23 @@ class Device:
         if out is None:
             out = np.empty(array.shape, array.dtype)
         touch(out.reshape(-1).view(np.uint8))
-        self._copy(array, out, bring=True)
+        self.bring_to(out, array)
         return out
+
+    def bring_to(self, here: NDArray[Any], array: Any, *, reachable: bool = False) -> None:
+        """Bring a long array to memory that is there, which the device can reach or gets to."""
+        self._copy(array, here, bring=True, reachable=reachable)
 
     def put(self, array: Any, values: NDArray[Any]) -> None:
         """Put a long array of the host into one of the device, once what was launched has run."""
         self._copy(array, np.ascontiguousarray(values), bring=False)
 
-    def _copy(self, array: Any, here: NDArray[Any], *, bring: bool) -> None:
+    def _copy(self, array: Any, here: NDArray[Any], *, bring: bool, reachable: bool = False) -> None:
         with self._device:
             stream = self.xp.cuda.Stream(non_blocking=True)
             stream.wait_event(self.record_event())
-            copy(self.xp.cuda.runtime, stream, here, address_of(array), bring=bring)
+            runtime = self.xp.cuda.runtime
+            copy(runtime, stream, here, address_of(array), bring=bring, reachable=reachable)
 
     def can_read(self, values: Any) -> bool:
         """Whether kernels of the device, which is current, can read numbers where they are."""

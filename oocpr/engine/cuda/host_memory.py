@@ -8,15 +8,19 @@ is there already it takes for a copy, in no more time than the copy.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.store.direct_io import PAGE, aligned
 from oocpr.system import in_threads
+
+if TYPE_CHECKING:
+    from oocpr.engine.cuda.device import Device
 
 MIN_REGISTERED = 2 << 20
 """Bytes of a huge page; what is smaller is made by the driver."""
@@ -31,16 +35,53 @@ _WORD = 8
 def allocate_pinned(cuda: Any, nbytes: int) -> NDArray[np.uint8]:
     """Make pinned memory for the current device; `cuda` is the module of CuPy."""
     if nbytes >= MIN_REGISTERED:
-        memory = aligned(nbytes)
-        touch(memory)
-        address, runtime = memory.ctypes.data, cuda.runtime
-        if _register(runtime, address, nbytes):
-            # Views have the same base, so it goes after the last of them, and before its pages.
-            weakref.finalize(memory.base, runtime.hostUnregister, address).atexit = False
+        memory, release = pin(cuda.runtime, nbytes)
+        if release is not None:
             return memory
     # Past CuPy's pool, which rounds up to powers of two.
     pointer = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(1, nbytes)), 0)
     return np.frombuffer(pointer, np.uint8, nbytes)
+
+
+def pin(runtime: Any, nbytes: int) -> tuple[NDArray[np.uint8], Callable[[], Any] | None]:
+    """Make memory and pin it until the last view is gone, or what is returned beside it is called.
+
+    That is None if the driver cannot pin it.
+    """
+    memory = aligned(nbytes)
+    touch(memory)
+    address = memory.ctypes.data
+    if not _register(runtime, address, nbytes):
+        return memory, None
+    # Views have the same base, so it goes after the last of them, and before its pages.
+    release = weakref.finalize(memory.base, runtime.hostUnregister, address)
+    release.atexit = False
+    return memory, release
+
+
+class Landing:
+    """Memory for so many float64 that a device is going to bring, which a thread makes meanwhile.
+
+    For the ranks of 268 M nodes that takes 0.1 s, and bringing them 0.05.
+    """
+
+    def __init__(self, device: Device, count: int) -> None:
+        self._device, self._count = device, count
+        thread = ThreadPoolExecutor(1, "oocpr-landing")
+        self._made = thread.submit(self._make)
+        thread.shutdown(wait=False)
+
+    def _make(self) -> tuple[NDArray[np.uint8], Callable[[], Any] | None]:
+        return self._device.pin(8 * self._count)
+
+    def bring(self, array: Any) -> NDArray[np.float64]:
+        """Bring an array once what was launched has run; at most once."""
+        memory, release = self._made.result()
+        here = memory.view(np.float64)
+        self._device.bring_to(here, array, reachable=release is not None)
+        if release is not None:
+            release()
+        return here
 
 
 def touch(memory: NDArray[np.uint8]) -> None:
@@ -52,16 +93,18 @@ def touch(memory: NDArray[np.uint8]) -> None:
     in_threads(write, -(-memory.size // _WORD))
 
 
-def copy(runtime: Any, stream: Any, here: NDArray[Any], there: int, *, bring: bool) -> None:
+def copy(
+    runtime: Any, stream: Any, here: NDArray[Any], there: int, *, bring: bool, reachable: bool = False
+) -> None:
     """Copy contiguous numbers of the host to an address of the device or, with `bring`, from there.
 
-    Returns once it is done. Whole pages are registered for it; a driver that cannot copies through memory of
-    its own, at a tenth of the rate.
+    Returns once it is done. Unless the device can reach them already, whole pages are registered for it; a
+    driver that cannot copies through memory of its own, at a tenth of the rate.
     """
     address, size = here.ctypes.data, here.nbytes
     begin = min(size, -address % PAGE)
     end = max(begin, size - (address + size) % PAGE)
-    with _registered(runtime, address + begin, end - begin):
+    with nullcontext() if reachable else _registered(runtime, address + begin, end - begin):
         for lo, hi in (0, begin), (begin, end), (end, size):
             if lo < hi:
                 ends = (address + lo, there + lo) if bring else (there + lo, address + lo)

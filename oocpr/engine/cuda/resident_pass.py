@@ -59,6 +59,10 @@ class ResidentPass:
         """
         backend, state = self._backend, self._state
         launch = partial(self._launch, push, step)
+        if self._recorded and not self._done:
+            # Nothing is read any more, so there is room for the ranks.
+            self._stream.free_ring()
+            state.expect_end()
         if not self._recorded or self._done < UNRECORDED:
             launch()
         else:

@@ -347,6 +347,10 @@ class CudaTileStream:
         """Whether all later passes are alike: all groups stay on the device, and no moments are noted."""
         return self._trace is None and not self._passing
 
+    def free_ring(self) -> None:
+        """Free what groups were read into, once all are where they stay and a pass has ended."""
+        self._ring.clear()
+
     def close(self) -> None:
         """See Tiles; waits until nothing is under way to the memory that is freed."""
         if self._begun is not None:

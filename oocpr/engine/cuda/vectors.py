@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from oocpr.engine.backend import PushSums, TileSums
 from oocpr.engine.cpu.numbers import divisors
 from oocpr.engine.cuda.device import THREADS, grid, to_device
+from oocpr.engine.cuda.host_memory import Landing
 from oocpr.engine.cuda.spmv import GATHER_PADDING, READ_STRUCTS
 from oocpr.engine.number_formats import READS
 from oocpr.plan.device_memory import STAGED_NUMBERS
@@ -40,6 +41,9 @@ STEP = np.dtype(
     ]
 )
 """What kernels are told of a pass: ``PassStep`` of kernels/rows.cuh."""
+
+LANDED_ROWS = 2**20
+"""Rows from which on a thread makes memory for their ranks while passes run."""
 
 PUSH, TILES, PEAKS, RESIDUAL = range(4)
 """What sums are of, in the order of the report."""
@@ -298,6 +302,7 @@ class RowState:
 
         # The second is the memory of the first if that is the host's, else None.
         self.ranks, self._ranks_here = zeros(rows)
+        self._landing: Landing | None = None
         self.degree = copied(divisors(degree))
         self.teleport, self.start = copied(teleport), copied(start)
         self.residual = zeros(rows)[0]
@@ -468,12 +473,19 @@ class RowState:
             residual=float(residual[0]) if step.key else 0.0,
         ), int(found)  # fmt: skip
 
+    def expect_end(self) -> None:
+        """Have memory of the host made for the ranks of many rows."""
+        if self._ranks_here is None and self.spec.rows >= LANDED_ROWS:
+            self._landing = Landing(self._device, self.spec.rows)
+
     def finish(self, carry: float, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Sum of ranks and residual, in the memory of the ranks; brought to `out` if it is given."""
         rows = self.spec.rows
         if rows:
             arguments = (np.uint64(rows), self.ranks, self.residual, np.float64(carry))
             self._kernel("finish")(grid(rows), (THREADS,), arguments)
+        if self._landing is not None and out is None:
+            return self._landing.bring(self.ranks)
         if self._ranks_here is None:
             return self._device.bring(self.ranks, out)
         # They are in memory of the host, once what was launched has run.

@@ -284,6 +284,10 @@ class HostDevice:
         """See Device."""
         return np.empty(nbytes, np.uint8)
 
+    def pin(self, nbytes: int) -> tuple[NDArray[np.uint8], Callable[[], Any] | None]:
+        """See Device."""
+        return np.empty(nbytes, np.uint8), lambda: None
+
     def mapped(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> tuple[NDArray[Any], NDArray[Any]]:
         """See Device."""
         memory = np.empty(shape, dtype)
@@ -324,6 +328,10 @@ class HostDevice:
     def bring(self, array: Any, out: Any = None) -> Any:
         """See Device."""
         return np.positive(download(array), out=out)
+
+    def bring_to(self, here: Any, array: Any, *, reachable: bool = False) -> None:  # noqa: ARG002
+        """See Device."""
+        here[...] = download(array)
 
     def put(self, array: Any, values: Any) -> None:
         """See Device."""
