@@ -726,9 +726,9 @@ def with_shim() -> Iterator[None]:
         return devices.setdefault(full, HostDevice(ROOT / ".pytest_cache/d/kernels"))
 
     patches: dict[str, Any] = {
-        "oocpr.engine.stripe.open_device": open_device,
+        "oocpr.engine.devices.open_device": open_device,
         "oocpr.engine.cuda.device.open_device": open_device,
-        "oocpr.engine.stripe.all_devices": lambda: "cuda:0,cuda:1,cuda:2",
+        "oocpr.engine.devices.all_devices": lambda: "cuda:0,cuda:1,cuda:2",
         # What this process holds depends on the cases before.
         "oocpr.engine.planning.resident_after_trim": lambda: 200 << 20,
         "oocpr.engine.planning.KERNEL_BYTES": 0,

@@ -92,8 +92,8 @@ def plan(
     >>> plan(as_graph((np.array([0, 1]), np.array([1, 0])))).fits
     True
     """
+    from oocpr.engine.devices import chosen_device, device_for
     from oocpr.engine.planning import RunRequest, asked_settings, plan_loaded, timed
-    from oocpr.engine.stripe import chosen_device, device_for
     from oocpr.result.names import names_of
 
     progress = as_progress(progress)
@@ -304,9 +304,9 @@ def pagerank(
     """
     from oocpr.engine.checkpoint import kept_run
     from oocpr.engine.cuda.names import begin_contexts, named_devices
+    from oocpr.engine.devices import chosen_device, device_for
     from oocpr.engine.planning import RunRequest, asked_settings, given_memory, plan_loaded, timed
     from oocpr.engine.run import rank_graph
-    from oocpr.engine.stripe import chosen_device, device_for
     from oocpr.engine.trace import Trace
     from oocpr.jit import watched
     from oocpr.result.names import names_of

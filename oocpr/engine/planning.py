@@ -208,7 +208,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
     """
     from oocpr.engine.cpms.run import check_segmented_kernel
     from oocpr.engine.cuda.names import named_devices
-    from oocpr.engine.stripe import check_weighted
+    from oocpr.engine.devices import check_weighted
 
     devices = named_devices(request.device)
     if request.device_memory is not None and not devices and not request.free:

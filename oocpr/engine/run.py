@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from oocpr.engine.checkpoint import KeptRun, Resumed
+from oocpr.engine.devices import check_weighted, each_backend
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
 from oocpr.engine.method import Solution, as_distribution
 from oocpr.engine.reduction import first_state, is_over
-from oocpr.engine.stripe import Job, check_weighted, each_backend
+from oocpr.engine.stripe import Job
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import LostError, OocprError, StoppedError, UsageError

@@ -14,7 +14,6 @@ stripes are swept in sections, between which each gets what the rows of all othe
 
 from __future__ import annotations
 
-import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -30,19 +29,15 @@ from numpy.typing import NDArray
 
 from oocpr.engine import method
 from oocpr.engine.backend import Streams, StripeSpec
-from oocpr.engine.cuda.device import all_devices, is_open, open_device
-from oocpr.engine.cuda.names import ALL, is_cuda, named_devices
 from oocpr.engine.degree_check import claims_of
+from oocpr.engine.devices import make_backend
 from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.engine.tiles.stream import PassTraffic, TileStream, returned
 from oocpr.engine.trace import COMPUTE
-from oocpr.errors import UsageError
-from oocpr.plan.forecast import MAX_SCC_EDGES, READY_SCC_EDGES
-from oocpr.plan.memory import SEGMENTED_METHODS
 from oocpr.plan.partition import section_tiles
 from oocpr.plan.residency import RING_SLOTS, reading_threads, ring_slots
 from oocpr.store.checkpoint import CheckpointFolder
-from oocpr.system import usable_cores
+from oocpr.system import PIECE_ITEMS, usable_cores
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import Backend, HostBackend, PushSums, ResidentPass, SweepStep, TileSums
@@ -51,12 +46,8 @@ if TYPE_CHECKING:
     from oocpr.engine.tiles.source import RankedStore, WeightScale
     from oocpr.engine.tiles.stream import Tiles
     from oocpr.engine.trace import Trace
-    from oocpr.plan.device_memory import DeviceTiers
     from oocpr.plan.plan import Plan
     from oocpr.plan.tile_groups import GroupLayout
-    from oocpr.store.graph import GraphStore
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -144,126 +135,6 @@ class Job:
             if self.layout is None
             else int(self.layout.bounds[last] - self.layout.bounds[first]),
         )
-
-
-def each_backend(
-    backend: str | Backend | tuple[str | Backend, ...],
-) -> str | Backend | tuple[str | Backend, ...]:
-    """Part the names of several devices, one for each stripe; anything else stays as it is.
-
-    Examples
-    --------
-    >>> each_backend("cuda:0,cuda:2"), each_backend("cuda"), each_backend("cpu")
-    (('cuda:0', 'cuda:2'), 'cuda', 'cpu')
-    """
-    several = named_devices(backend) if isinstance(backend, str) else ()
-    return several if len(several) > 1 else backend
-
-
-def make_backend(
-    name: str | Backend,
-    threads: int | None,
-    kernel: str | None = None,
-    tiers: DeviceTiers | None = None,
-    *,
-    edges: int = 0,
-) -> Backend:
-    """Make the backend of a name, or return the one that is given.
-
-    Names are ``cpu``, ``reference``, ``cuda``, ``cuda:`` and the number of a device, or ``auto``: a CUDA
-    device if there is one. `tiers` is what stays where on that device; None if everything does. Without
-    `threads`, processors have as many as so many edges feed. Raises UsageError for a name or a kernel that is
-    not known, and for a device that cannot be used.
-    """
-    if not isinstance(name, str):
-        return name
-    name = chosen_device(name, kernel)
-    if kernel is not None and not is_cuda(name):
-        raise UsageError(
-            f"kernel {kernel!r} is for CUDA devices and the device is {name}.",
-            "Use device cuda, or leave the kernel out.",
-        )
-    if name == "cpu":
-        from oocpr.engine.cpu.backend import CpuBackend
-
-        return CpuBackend(threads, edges)
-    if name == "reference":
-        from oocpr.engine.reference import ReferenceBackend
-
-        return ReferenceBackend()
-    if not is_cuda(name):
-        raise UsageError(
-            f"device {name!r} is not known.",
-            "Use one of cpu, reference, auto, cuda, cuda:1, several such as cuda:0,cuda:1, or cuda:all.",
-        )
-    from oocpr.engine.cuda.backend import CudaBackend
-
-    product, thresholds = "balanced", None
-    if kernel is not None:
-        from oocpr.engine.cuda.baselines import parse_kernel
-
-        product, thresholds = parse_kernel(kernel)
-    return CudaBackend(
-        open_device(name),
-        product,
-        # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
-        pairs=tiers is not None and tiers.pairs,
-        rows_in_host=tiers is not None and tiers.rows_in_host,
-        inside="blocks" if tiers is None else tiers.inside,
-        thresholds=thresholds,
-        limit=None if tiers is None else tiers.limit,
-        slices=1 if tiers is None else tiers.partitions,
-        layouts_stay=tiers is None or tiers.layouts_stay,
-    )
-
-
-def check_weighted(method: str, kernel: str | None = None) -> None:
-    """Raise UsageError for a method, or a kernel of a CUDA device, without a version for weighted graphs."""
-    if method == "components" or method in SEGMENTED_METHODS:
-        raise UsageError(
-            f"the graph is weighted, which method {method} does not take yet.", "Use method mixed."
-        )
-    if kernel is None:
-        return
-    from oocpr.engine.cuda.baselines import BASELINES, parse_kernel
-
-    name = parse_kernel(kernel)[0]
-    if name in BASELINES and not BASELINES[name].weights:
-        raise UsageError(
-            f"the graph is weighted, which kernel {kernel} does not take.", "Use kernel balanced, or binned."
-        )
-
-
-def chosen_device(name: str, kernel: str | None) -> str:
-    """Resolve a name on this machine: ``"auto"`` is a CUDA device if one can be used, ``"cuda:all"`` are all.
-
-    If several are named, each is looked for; raises UsageError for one that is named twice or cannot be used.
-    """
-    if name == ALL:
-        return all_devices()
-    several = named_devices(name)
-    if len(several) > 1:
-        for device in several:
-            open_device(device)
-        return ",".join(several)
-    if name != "auto":
-        return name
-    try:
-        open_device("cuda")
-    except UsageError as error:
-        if kernel is None:
-            _LOG.info("%s Going on with the processor.", error.cause)
-            return "cpu"
-    return "cuda"
-
-
-def device_for(store: GraphStore) -> str:
-    """What device ``"auto"`` is for a run of method ``"auto"`` whose graph is open: the faster one.
-
-    A graph whose components are solved before a device is ready goes without one.
-    """
-    most = READY_SCC_EDGES if is_open("cuda") else MAX_SCC_EDGES
-    return "cpu" if store.weights is None and store.edges <= most else chosen_device("auto", None)
 
 
 @dataclass(frozen=True)
@@ -406,7 +277,6 @@ class StripeGroup:
     def allocate(self) -> None:
         """Make the states of all rows."""
         job, store = self._job, self._store
-        counting = ThreadPoolExecutor(1, "oocpr-claims")
         for spec in self.specs:
             # What the ranks are divided by: out-degrees, or the weights that leave each row.
             divisors: NDArray[Any]
@@ -416,14 +286,12 @@ class StripeGroup:
                 divisors = store.out_weight(spec.row_begin, spec.row_end)
                 divisors *= job.weight_scale.factor
             key = 0 if isinstance(self.backend, Streams) else job.mark_key
-            # Meanwhile a device gets them, and begins to sweep.
-            self._claims.append(counting.submit(claims_of, store, spec, divisors, key))
-            if job.weight_scale is not None:
-                wait(self._claims)  # since a backend writes to weights
+            # Meanwhile a device gets them, and begins to sweep; weights are written to by backends.
+            meanwhile = spec.rows > PIECE_ITEMS and job.weight_scale is None
+            self._claims.append(_begun(partial(claims_of, store, spec, divisors, key), meanwhile=meanwhile))
             rows = slice(spec.row_begin, spec.row_end)
             teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
             self.states.append(self.backend.allocate(spec, divisors, teleport, start))
-        counting.shutdown(wait=False)
         if job.resumed is not None:
             self._restore(job.resumed)
 
@@ -612,6 +480,18 @@ class StripeGroup:
         """End what the streams of tiles are still doing, and free the tiles."""
         for stream in self.streams:
             stream.close()
+
+
+def _begun(work: Callable[[], Claims], *, meanwhile: bool) -> Future[Claims]:
+    """Have a thread work, if it is to do so while the caller goes on."""
+    if meanwhile:
+        thread = ThreadPoolExecutor(1, "oocpr-claims")
+        future = thread.submit(work)
+        thread.shutdown(wait=False)
+        return future
+    done: Future[Claims] = Future()
+    done.set_result(work())
+    return done
 
 
 def _pushes(begun: list[tuple[int, Any, Callable[[], PushSums]]]) -> list[StripePush]:

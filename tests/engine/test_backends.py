@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.engine.devices import make_backend
 from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import Settings
-from oocpr.engine.stripe import Job, make_backend
+from oocpr.engine.stripe import Job
 from oocpr.errors import UsageError
 
 from .digraphs import Digraph, digraphs, fewer, random_digraph

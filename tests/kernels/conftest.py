@@ -90,7 +90,7 @@ def devices(request: pytest.FixtureRequest, shim_folder: Path) -> list[Device]:
 def machine(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> PooledMachine:
     """Two devices whose pools count."""
     made = PooledMachine(shim_folder)
-    for place in ("oocpr.engine.stripe", "oocpr.engine.cuda.device", "oocpr.engine.cpms.run"):
+    for place in ("oocpr.engine.devices", "oocpr.engine.cuda.device", "oocpr.engine.cpms.run"):
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
     monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
     return made

@@ -18,7 +18,7 @@ from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.baselines import BinThresholds
 from oocpr.engine.cuda.device import check_device, open_device
 from oocpr.engine.cuda.names import begin_contexts, is_cuda, named_devices
-from oocpr.engine.stripe import chosen_device, make_backend
+from oocpr.engine.devices import chosen_device, make_backend
 from oocpr.errors import UsageError
 
 from ..engine.digraphs import random_digraph
@@ -134,7 +134,7 @@ def test_bins_that_are_named_are_taken(
     shim_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = HostDevice(shim_folder)
-    for place in ("oocpr.engine.stripe.open_device", "oocpr.engine.cuda.device.open_device"):
+    for place in ("oocpr.engine.devices.open_device", "oocpr.engine.cuda.device.open_device"):
         monkeypatch.setattr(place, lambda _: host)
     graph = oocpr.import_graph(random_digraph(300, 2000, seed=3).entries, tmp_path / "graph.zarr")
     backend = make_backend("cuda", None, "binned:1:20:32")

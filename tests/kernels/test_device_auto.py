@@ -23,7 +23,7 @@ def graph(tmp_path: Path) -> oocpr.Graph:
 
 def limited(monkeypatch: pytest.MonkeyPatch, *, new: int, ready: int, used: bool) -> None:
     """Edges up to which processors rank a graph, and whether the device has been used."""
-    stripe = import_module("oocpr.engine.stripe")
+    stripe = import_module("oocpr.engine.devices")
     monkeypatch.setattr(stripe, "MAX_SCC_EDGES", new)
     monkeypatch.setattr(stripe, "READY_SCC_EDGES", ready)
     monkeypatch.setattr(stripe, "is_open", lambda _: used)

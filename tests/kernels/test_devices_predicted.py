@@ -54,7 +54,7 @@ def named(devices: list[Device], monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise UsageError(f"device {name} does not exist.", "Use another.")
         return by_name[name]
 
-    for place in ("oocpr.engine.stripe.open_device", "oocpr.engine.cuda.device.open_device"):
+    for place in ("oocpr.engine.devices.open_device", "oocpr.engine.cuda.device.open_device"):
         monkeypatch.setattr(place, open_device)
     return list(by_name)
 

@@ -51,7 +51,7 @@ def machine(
     asked = request.node.callspec.params.get("device", "cuda")
     if len(named_devices(asked)) > made.devices:
         pytest.skip(f"this machine does not have {asked}")
-    for place in ("oocpr.engine.stripe", "oocpr.engine.cuda.device"):
+    for place in ("oocpr.engine.devices", "oocpr.engine.cuda.device"):
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
     # Small change would hide all that a run on a small graph takes, and measuring longer shows no more.
     monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)

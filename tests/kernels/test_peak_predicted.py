@@ -31,7 +31,7 @@ TILE_EDGES = 2**12
 def machine(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> PooledMachine:
     """Two devices whose pools count; sizes of tiles and small change are as small as the graphs."""
     made = PooledMachine(shim_folder)
-    for place in ("oocpr.engine.stripe", "oocpr.engine.cuda.device"):
+    for place in ("oocpr.engine.devices", "oocpr.engine.cuda.device"):
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
     monkeypatch.setattr(import_module("oocpr.plan.device_plan"), "SMALL_EDGES", 1000)
     monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)

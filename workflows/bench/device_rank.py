@@ -33,8 +33,8 @@ from oocpr.engine.cuda.device import open_device
 from oocpr.engine.cuda.resident_pass import ResidentPass
 from oocpr.engine.cuda.spmv import SpMV
 from oocpr.engine.cuda.vectors import DeviceGatherVector, RowState
+from oocpr.engine.devices import make_backend
 from oocpr.engine.settings import Settings
-from oocpr.engine.stripe import make_backend
 from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, sweeps_for
 
 if TYPE_CHECKING:

@@ -30,11 +30,11 @@ from device_stream import InMemory
 from numpy.typing import NDArray
 
 from oocpr.engine.cuda.device import Device
+from oocpr.engine.devices import chosen_device
 from oocpr.engine.planning import plan_request
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
-from oocpr.engine.stripe import chosen_device
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.plan.device_plan import plan_on_devices, resident_weights
 from oocpr.plan.partition import weighted_stripes

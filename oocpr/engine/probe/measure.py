@@ -20,10 +20,11 @@ from itertools import count
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from oocpr.engine.devices import each_backend
 from oocpr.engine.executors.local import LocalBackends
 from oocpr.engine.probe.pass_times import PassTimeModel, SampleTimes, TileTimings, device_works
 from oocpr.engine.probe.sample_run import LOADED_ROUNDS, MIN_ROUNDS, SECONDS, SampleRun
-from oocpr.engine.stripe import Job, each_backend
+from oocpr.engine.stripe import Job
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.tiles.source import tiles_of, weight_scale_of
 from oocpr.jit import MustCompileError, watched, without_compiling
