@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from oocpr.engine.backend import MIXED, RESIDUAL, RESTART, START, PushStep, PushSums, SweepStep
 from oocpr.engine.number_formats import READS
 from oocpr.errors import DamagedError
+from oocpr.jit import BORROWING, entry
 from oocpr.system import in_threads
 
 if TYPE_CHECKING:
@@ -385,11 +386,23 @@ class Solution:
         return sum(record.bytes_read for record in self.history)
 
 
-_CACHED = 2**16
-"""Ranks that a core's cache holds while they are gone over several times."""
-
 _ROUNDING = 1e-12
 """More than pairwise sums of as many numbers as a graph has nodes are wrong by, of what sums to one."""
+
+
+@entry(**BORROWING)
+def _scale(ranks, total):  # type: ignore[no-untyped-def]
+    """Divide ranks, and clip them; returns the least quotient and the sum of what is left."""
+    least, size = np.inf, 0.0
+    for i in range(ranks.size):
+        rank = ranks[i] / total
+        if rank < least:
+            least = rank
+        if rank < 0.0:
+            rank = 0.0
+        ranks[i] = rank
+        size += rank
+    return least, size
 
 
 def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
@@ -407,16 +420,8 @@ def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.floa
     if math.isfinite(total) and total != 0:
 
         def scale(lo: int, hi: int) -> tuple[float, float]:
-            parts = [ranks[at : min(hi, at + _CACHED)] for at in range(lo, hi, _CACHED)]
-            found = [scale_part(part) for part in parts]
-            return min(least for least, _ in found), math.fsum(size for _, size in found)
-
-        def scale_part(part: NDArray[np.float64]) -> tuple[float, float]:
-            part /= total
-            least = float(part.min())
-            if least < 0:
-                np.maximum(part, 0.0, out=part)
-            return least, float(part.sum())
+            least, size = _scale(ranks[lo:hi], total)
+            return least, size
 
         least, sums = zip(*in_threads(scale, ranks.size), strict=True)
         if -bound <= min(least) and abs(math.fsum(sums) - 1) <= bound + _ROUNDING:

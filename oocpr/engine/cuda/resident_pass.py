@@ -59,10 +59,6 @@ class ResidentPass:
         """
         backend, state = self._backend, self._state
         launch = partial(self._launch, push, step)
-        if self._recorded and not self._done:
-            # Nothing is read any more, so there is room for the ranks.
-            self._stream.free_ring()
-            state.expect_end()
         if not self._recorded or self._done < UNRECORDED:
             launch()
         else:
@@ -73,6 +69,10 @@ class ResidentPass:
                 self._graph = backend.device.record(launch)
             with backend.device:
                 self._graph()
+        if self._recorded and not self._done:
+            # Nothing is read any more, so there is room for the ranks, which are made while the device works.
+            self._stream.free_ring()
+            state.expect_end()
         with backend.device:
             # Not for what is sent meanwhile for the next pass.
             backend.device.record_event().synchronize()
