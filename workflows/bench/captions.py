@@ -21,11 +21,12 @@ same program; with `--quick` it counts one run of each, on graphs of up to a mil
 folder of graphs: it takes the one that comes with the sources.
 """
 PAPERS_DEVICE = """
-The same on a device: whole runs from an open graph in the page cache, tiles decoded in each run, factors to
-the default. Most of the time of graphs of up to a few million edges is the start of a run, which all share:
-14 to 21 ms of the default's time on the nine smallest graphs. On wiki-Vote, where power iteration needs 32
-passes, CPMS in 2 segments is as fast as the default or a little faster. It is up to 1.8 times as fast as
-float64 in its own layout, one thread per row, on seven of the graphs, and not on the other five.
+The same with a device: whole runs from an open graph in the page cache, factors to the default, which is
+`--device auto` and leaves graphs of up to 262 k edges to the processors; on the device tiles are decoded in
+each run. Most of the time of graphs of up to a few million edges is the start of a run there, which all
+systems share: 10 to 15 ms on the nine smallest graphs. On p2p-Gnutella31, where power iteration needs 20
+passes, CPMS in 2 segments takes as long as the default. It is up to 1.3 times as fast as float64 in its own
+layout, one thread per row, on six of the graphs, and not on the others.
 """
 PAPERS_STREAMED = """
 The same with `--device-memory`: within 160 MiB no system keeps the graph on the device, and CPMS has no room
