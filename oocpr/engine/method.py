@@ -386,6 +386,9 @@ class Solution:
         return sum(record.bytes_read for record in self.history)
 
 
+_SUMMED = 512
+"""Ranks that are added up one after the other."""
+
 _ROUNDING = 1e-12
 """More than pairwise sums of as many numbers as a graph has nodes are wrong by, of what sums to one."""
 
@@ -394,14 +397,18 @@ _ROUNDING = 1e-12
 def _scale(ranks, total):  # type: ignore[no-untyped-def]
     """Divide ranks, and clip them; returns the least quotient and the sum of what is left."""
     least, size = np.inf, 0.0
-    for i in range(ranks.size):
-        rank = ranks[i] / total
-        if rank < least:
-            least = rank
-        if rank < 0.0:
-            rank = 0.0
-        ranks[i] = rank
-        size += rank
+    # One sum over all would be wrong by more than the ranks are.
+    for first in range(0, ranks.size, _SUMMED):
+        some = 0.0
+        for i in range(first, min(first + _SUMMED, ranks.size)):
+            rank = ranks[i] / total
+            if rank < least:
+                least = rank
+            if rank < 0.0:
+                rank = 0.0
+            ranks[i] = rank
+            some += rank
+        size += some
     return least, size
 
 

@@ -67,3 +67,10 @@ def test_what_is_certified_is_a_distribution_but_for_its_bound():
     for wrong in ([0.5, 0.6, -0.1], [0.5, np.nan, 0.5], [0.0, 0.0], [np.inf, 1.0]):
         with pytest.raises(DamagedError, match="contradicts itself"):
             as_distribution(np.array(wrong), 1e-10)
+
+
+@pytest.mark.parametrize("rank", [0.1, 1 / 3, 7e-9])
+def test_rounding_of_long_sums_is_no_contradiction(rank: float) -> None:
+    # Added up one after the other, these sums are wrong by more than 1e-12.
+    alike = np.full(2**20 + 9, rank)
+    assert as_distribution(alike, 0.0).sum() == pytest.approx(1, abs=1e-15)
