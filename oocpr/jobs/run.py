@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -46,10 +48,10 @@ _LOG = logging.getLogger(__name__)
 _AGAIN = "Run the job again: it goes on."
 
 _ALARM_INTERVAL = 0.01
-"""Seconds after which a signal comes again that came where exceptions are lost."""
+"""Seconds after which the signal comes again, since what is raised may be lost."""
 
-_GOING_ON = ("logging", "weakref", "_weakrefset")
-"""Modules that write what is raised in them, and go on."""
+_GOING_ON = ("logging", "weakref", "_weakrefset", "importlib._bootstrap", "importlib._bootstrap_external")
+"""Modules that write what is raised in them, and go on, or whose callers do without what they import."""
 
 _COMPARED_BYTES = 112
 """Bytes of memory per node that a comparison takes at most, beside names."""
@@ -275,9 +277,8 @@ class _Run:
         )
 
         def stop(_: int, frame: FrameType | None) -> None:
-            # What is raised there would be lost; the signal comes again.
-            if not loses_exceptions(frame):
-                signal.setitimer(signal.ITIMER_REAL, 0)
+            # The signal comes again, until the block is left, since what is raised may be lost.
+            if not loses_exceptions(frame) and not is_handled(late):
                 raise late
 
         before = signal.signal(signal.SIGALRM, stop)
@@ -441,12 +442,25 @@ class _Run:
 
 
 def loses_exceptions(frame: FrameType | None) -> bool:
-    """Whether Python goes on after an exception in a frame: it or one that called it logs or destroys."""
+    """Whether an exception in a frame goes nowhere: it or one that called it logs, destroys or imports."""
     while frame is not None:
         if frame.f_globals.get("__name__") in _GOING_ON or frame.f_code.co_name == "__del__":
             return True
+        if frame.f_code.co_argcount:
+            first = frame.f_locals.get(frame.f_code.co_varnames[0])
+            # What a weak reference calls gets it, and what it referred to is gone.
+            if isinstance(first, weakref.ref) and first() is None:
+                return True
         frame = frame.f_back
     return False
+
+
+def is_handled(error: BaseException) -> bool:
+    """Whether this thread is cleaning up after an error, or handles one that has come of it."""
+    handled = sys.exc_info()[1]
+    while handled is not None and handled is not error:
+        handled = handled.__cause__ or handled.__context__
+    return handled is not None
 
 
 def comparison_facts(found: Comparison, name: str) -> dict[str, Any]:

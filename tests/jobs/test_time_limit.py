@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import sys
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from oocpr.jobs.run import loses_exceptions
+from oocpr.jobs.run import is_handled, loses_exceptions
 
 found: list[bool] = []
 
@@ -33,6 +36,18 @@ def finalized() -> None:
     del kept
 
 
+def called_back() -> None:
+    kept = Kept()
+    reference = weakref.ref(kept, look)
+    del kept
+    assert reference() is None
+
+
+def given() -> None:
+    kept = Kept()
+    look(weakref.ref(kept))
+
+
 def logged() -> None:
     logger = logging.Logger("a logger of this test")
     handler = logging.Handler()
@@ -43,8 +58,22 @@ def logged() -> None:
 
 @pytest.mark.parametrize(
     ("where", "lost"),
-    [(look, False), (Destroyed, True), (finalized, True), (logged, True)],
-    ids=["anywhere else", "destructor", "weak reference", "handler of logs"],
+    [
+        (look, False),
+        (given, False),
+        (Destroyed, True),
+        (finalized, True),
+        (called_back, True),
+        (logged, True),
+    ],
+    ids=[
+        "anywhere else",
+        "given a reference",
+        "destructor",
+        "finalizer",
+        "weak reference",
+        "handler of logs",
+    ],
 )
 def test_destructors_weak_references_and_logs_lose_what_is_raised(
     where: Callable[[], object], lost: bool
@@ -52,3 +81,40 @@ def test_destructors_weak_references_and_logs_lose_what_is_raised(
     found.clear()
     where()
     assert found == [lost]
+
+
+def test_no_import_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "looks_around.py").write_text("import sys\n\nsys.looks()\n")
+    monkeypatch.setattr(sys, "looks", look, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    found.clear()
+    importlib.import_module("looks_around")
+    assert found == [True]
+
+
+def test_an_error_is_handled_until_it_is_let_go() -> None:
+    late, other = ValueError("late"), KeyError("other")
+    assert not is_handled(late)
+    try:
+        try:
+            raise late
+        finally:
+            assert is_handled(late)
+            with contextlib.suppress(KeyError):
+                try:
+                    raise other
+                except KeyError:
+                    assert is_handled(late)
+                    raise
+            assert is_handled(late)
+    except ValueError as error:
+        assert is_handled(late)
+        try:
+            raise RuntimeError from error
+        except RuntimeError:
+            assert is_handled(late)
+    assert not is_handled(late)
+    try:
+        raise other
+    except KeyError:
+        assert not is_handled(ValueError("late"))
