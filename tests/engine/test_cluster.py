@@ -364,4 +364,4 @@ def test_a_run_that_loses_worker_after_worker_ends(stored, client, monkeypatch):
     with pytest.raises(LostError, match="lost") as raised:
         rank(store, stripes=STRIPES, client=client, progress=kill)
     assert raised.value.remedy
-    assert len(killed) == 1 + MAX_LOSSES
+    assert len(killed) == 1 + MAX_LOSSES, raised.value.cause
