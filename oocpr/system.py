@@ -10,7 +10,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -79,6 +79,14 @@ def resident_after_trim() -> int:
     with contextlib.suppress(AttributeError):  # a function of the GNU library only
         ctypes.CDLL(None).malloc_trim(0)
     return resident()
+
+
+def in_background(work: Callable[[], Result], name: str) -> Future[Result]:
+    """Have a thread of that name work while the caller goes on."""
+    thread = ThreadPoolExecutor(1, name)
+    begun = thread.submit(work)
+    thread.shutdown(wait=False)
+    return begun
 
 
 def in_threads(work: Callable[[int, int], Result], size: int) -> list[Result]:

@@ -105,7 +105,7 @@ def plan(
         import_module(f"oocpr.{module}")
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = opened_graph(graph)
-    if _is_chosen_by_edges(device, method, (reads, stripes, kernel, device_memory)):
+    if _is_chosen_by_edges(device, method, io, (reads, stripes, kernel, device_memory)):
         device = device_for(opened.store)
     device = chosen_device(device, kernel)
     check_used(method, device, stripes=stripes, io=io, kernel=kernel)
@@ -137,12 +137,12 @@ def plan(
     return timed(run, request, progress).loaded(loading.seconds - loading.compiling)
 
 
-def _is_chosen_by_edges(device: str, method: str, given: Sequence[Any]) -> bool:
+def _is_chosen_by_edges(device: str, method: str, io: str, given: Sequence[Any]) -> bool:
     """Whether the device depends on the edges of the graph, so that it is known once that is open.
 
     `given` is what else method ``"components"`` does not go with, None if it is not asked for.
     """
-    return device == method == "auto" and all(value is None for value in given)
+    return device == method == io == "auto" and all(value is None for value in given)
 
 
 @overload
@@ -347,7 +347,7 @@ def pagerank(
     if reproducible:
         check_reproducible(device, client)
     given = reads, stripes, kernel, device_memory, client, checkpoint, time_limit, trace
-    by_edges = _is_chosen_by_edges(device, method, given)
+    by_edges = _is_chosen_by_edges(device, method, io, given)
     if client is None and not by_edges:
         device = chosen_device(device, kernel)
     check_used(method, device, stripes=stripes, io=io, kernel=None if client else kernel)

@@ -425,12 +425,8 @@ def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.floa
     """
     total = sum(in_threads(lambda lo, hi: float(ranks[lo:hi].sum()), ranks.size))
     if math.isfinite(total) and total != 0:
-
-        def scale(lo: int, hi: int) -> tuple[float, float]:
-            least, size = _scale(ranks[lo:hi], total)
-            return least, size
-
-        least, sums = zip(*in_threads(scale, ranks.size), strict=True)
+        scaled = in_threads(lambda lo, hi: _scale(ranks[lo:hi], total), ranks.size)
+        least, sums = zip(*scaled, strict=True)
         if -bound <= min(least) and abs(math.fsum(sums) - 1) <= bound + _ROUNDING:
             return ranks
     raise DamagedError(

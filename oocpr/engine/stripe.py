@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,7 +37,7 @@ from oocpr.engine.trace import COMPUTE
 from oocpr.plan.partition import section_tiles
 from oocpr.plan.residency import RING_SLOTS, reading_threads, ring_slots
 from oocpr.store.checkpoint import CheckpointFolder
-from oocpr.system import PIECE_ITEMS, usable_cores
+from oocpr.system import PIECE_ITEMS, in_background, usable_cores
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import Backend, HostBackend, PushSums, ResidentPass, SweepStep, TileSums
@@ -485,10 +485,7 @@ class StripeGroup:
 def _begun(work: Callable[[], Claims], *, meanwhile: bool) -> Future[Claims]:
     """Have a thread work, if it is to do so while the caller goes on."""
     if meanwhile:
-        thread = ThreadPoolExecutor(1, "oocpr-claims")
-        future = thread.submit(work)
-        thread.shutdown(wait=False)
-        return future
+        return in_background(work, "oocpr-claims")
     done: Future[Claims] = Future()
     done.set_result(work())
     return done

@@ -31,9 +31,9 @@ def limited(monkeypatch: pytest.MonkeyPatch, *, new: int, ready: int, used: bool
 
 def is_on_device(graph: oocpr.Graph, **how: Any) -> bool:
     ranks = oocpr.pagerank(graph, device="auto", **how)
-    assert oocpr.plan(graph, device="auto", **{k: v for k, v in how.items() if k == "reads"}).method == (
-        ranks.run.method
-    )
+    assert oocpr.plan(
+        graph, device="auto", **{k: v for k, v in how.items() if k in ("reads", "io")}
+    ).method == (ranks.run.method)
     return ranks.run.peak_device_memory > 0
 
 
@@ -54,6 +54,7 @@ def test_what_processors_would_not_be_faster_with_is_left_to_the_device(
     limited(monkeypatch, new=graph.edges, ready=graph.edges, used=False)
     assert not is_on_device(graph)
     assert is_on_device(graph, reads="bits16")
+    assert is_on_device(graph, io="buffered")
     assert oocpr.pagerank(graph, device="auto", stripes=2).run.peak_device_memory > 0
     assert oocpr.pagerank(graph, device="auto", checkpoint=tmp_path / "kept").run.peak_device_memory > 0
 

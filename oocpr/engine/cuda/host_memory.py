@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.store.direct_io import PAGE, aligned
-from oocpr.system import in_threads
+from oocpr.system import in_background, in_threads
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
@@ -66,13 +65,8 @@ class Landing:
     """
 
     def __init__(self, device: Device, count: int) -> None:
-        self._device, self._count = device, count
-        thread = ThreadPoolExecutor(1, "oocpr-landing")
-        self._made = thread.submit(self._make)
-        thread.shutdown(wait=False)
-
-    def _make(self) -> tuple[NDArray[np.uint8], Callable[[], Any] | None]:
-        return self._device.pin(8 * self._count)
+        self._device = device
+        self._made = in_background(lambda: device.pin(8 * count), "oocpr-landing")
 
     def bring(self, array: Any) -> NDArray[np.float64]:
         """Bring an array once what was launched has run; at most once."""
