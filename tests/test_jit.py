@@ -122,6 +122,7 @@ print(quarter(np.array([5.0, 4.0])), half(5), "numba.np.arraymath" in sys.module
 """
 
 
+@pytest.mark.long
 def test_what_is_loaded_brings_no_compiler_and_is_called_by_what_is_compiled_next(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -257,13 +257,19 @@ def test_the_memory_that_is_given_is_kept(tmp_path: Path) -> None:
     store = tmp_path / "g.zarr"
     oocpr.import_graph(oocpr_rmat(17), store)
     for measure in ("hits", "katz_centrality"):
-        refused = run_in(store, measure, "64MiB").stderr.splitlines()[-1]
-        needed = re.search(r"needs (\d+) MiB of memory in all, 64 MiB are given", refused)
-        assert needed, refused
-        # All that is asked for is rounded in the message.
-        least = (int(needed[1]) + 1) << 20
-        done = run_in(store, measure, str(least))
+        least = 64 << 20
+        # What is needed counts what the process holds already, which differs by a little from one process to
+        # the next, and is rounded in the message.
+        for _ in range(4):
+            done = run_in(store, measure, str(least))
+            if done.returncode == 0:
+                break
+            needed = re.search(r"needs (\d+) MiB of memory in all", done.stderr.splitlines()[-1])
+            assert needed, done.stderr
+            assert int(needed[1]) << 20 >= least - (1 << 20), "what was given was refused for less"
+            least = (int(needed[1]) + 1) << 20
         assert done.returncode == 0, done.stderr
+        assert least > 64 << 20
         assert int(done.stdout) <= least
 
 

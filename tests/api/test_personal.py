@@ -207,6 +207,7 @@ def test_weights_and_too_little_memory_are_refused(graph, tmp_path):
         oocpr.pagerank(graph, personalization=matrix_of(graph), memory="2MiB")
 
 
+@pytest.mark.long
 def test_the_run_stays_within_its_memory(tmp_path):
     """In a process of its own, since the peak of this one is that of other tests."""
     import subprocess

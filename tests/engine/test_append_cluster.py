@@ -78,6 +78,7 @@ def test_workers_add_edges_as_one_process_does(
         same_growth(client, folder, *files, undirected=undirected, **how)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("far", [0, 2**40])
 def test_nodes_without_edges_stay(client, tmp_path, far):
     lines = write_lines(tmp_path / "lines.txt", [5 + far, 3000], [7, 3])
@@ -186,10 +187,9 @@ def test_a_worker_that_cannot_see_the_graph_is_named(client, tmp_path, monkeypat
         oocpr.append(old, lines, tmp_path / "new", client=client)
 
 
+@pytest.mark.long
 # Last, since the cluster needs a while to replace the workers.
-@pytest.mark.parametrize(
-    "stage", ["reading", *(pytest.param(stage, marks=pytest.mark.long) for stage in ("sorting", "writing"))]
-)
+@pytest.mark.parametrize("stage", ["reading", "sorting", "writing"])
 def test_workers_that_are_killed_while_edges_are_added_change_no_byte(client, tmp_path, monkeypatch, stage):
     monkeypatch.setattr(dask_import, "CHECK_INTERVAL", 0.5)
     first, more = Rmat(14, 4), write_lines(tmp_path / "edges.txt", *IDS)

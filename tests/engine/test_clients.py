@@ -62,6 +62,7 @@ def test_a_worker_without_the_package_is_a_wrong_setup(stored, client):
         client.run(show)
 
 
+@pytest.mark.long
 def test_a_worker_that_the_scheduler_does_not_know_any_more_is_lost(client):
     with pytest.raises(LostError, match=r"tcp://127\.0\.0\.1:9"), cluster_errors(client):
         client.scatter([1], workers=["tcp://127.0.0.1:9"], hash=False)

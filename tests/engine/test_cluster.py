@@ -97,6 +97,7 @@ def test_a_worker_that_has_the_graph_whole_gives_the_bits_of_this_process(stored
     assert np.array_equal(run.ranks, alone.ranks)
 
 
+@pytest.mark.long
 def test_results_that_come_as_the_time_to_look_at_workers_is_over_are_brought(client, monkeypatch):
     scaled(client, 1)
     for number in range(60):

@@ -131,6 +131,7 @@ def run(graph: Digraph, method: str, **how: Any) -> Any:
         return oocpr.pagerank(store.path, method=method, **how)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["cpms2", "cpms4"])
 @given(
     graph=digraphs(),

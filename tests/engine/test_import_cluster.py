@@ -78,6 +78,7 @@ def test_workers_make_the_store_of_one_process(client, tmp_path_factory, edges, 
     same_store(client, folder, source, order=order, **turn, **how)
 
 
+@pytest.mark.long
 @given(
     edges=edges,
     kind=st.sampled_from(["names", "wide", "negative", "wide at last"]),
@@ -105,7 +106,8 @@ def test_workers_number_nodes_as_one_process_does(client, tmp_path_factory, edge
     same_store(client, folder, source, order=order, **turn, **how)
 
 
-@pytest.mark.parametrize("order", ["keep", pytest.param("degree", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("order", ["keep", "degree"])
 def test_many_names_go_from_worker_to_worker(client, tmp_path, order):
     same_store(client, tmp_path, write_names(tmp_path / "names.tsv.txt"), order=order, format="names")
 
@@ -133,6 +135,7 @@ def test_tiles_go_over_the_borders_of_ranges(client, tmp_path, monkeypatch, tile
     assert "node_ids/zarr.json" in made
 
 
+@pytest.mark.long
 def test_files_and_row_groups_are_parts(client, tmp_path):
     folder = tmp_path / "tables.txt"
     folder.mkdir()

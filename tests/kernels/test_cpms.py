@@ -212,6 +212,7 @@ def budget_of(path: str, method: str, fits: Callable[[Plan], bool]) -> int:
     raise AssertionError("no budget is enough")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [pytest.param("cpms2", marks=pytest.mark.slow), "cpms4"])
 def test_a_run_keeps_its_promise(machine: PooledMachine, tmp_path: Path, method: str) -> None:
     path = str(tmp_path / "g.zarr")

@@ -122,6 +122,7 @@ def test_workers_have_the_bits_of_one_process(
     assert not stripes_held()
 
 
+@pytest.mark.long
 def test_devices_connect_once_for_runs_that_end_in_order(
     seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

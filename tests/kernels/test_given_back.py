@@ -132,6 +132,7 @@ def _least_budgets(
     return list(found.values())
 
 
+@pytest.mark.long
 @MOSTLY_BARE
 @pytest.mark.parametrize(
     ("device", "predict"),
@@ -192,6 +193,7 @@ def test_a_run_in_slices_keeps_its_promise(machine: Machine, stores: dict[str, s
 GIVEN = np.random.default_rng(5).random(NODES)
 
 
+@pytest.mark.long
 @MOSTLY_WEIGHTED
 @pytest.mark.parametrize("device", ["cuda", pytest.param("cuda:0,cuda:1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
@@ -240,6 +242,7 @@ def test_a_reproducible_run_has_the_same_bits_within_any_budget(
     assert len({ranks.to_numpy().tobytes() for ranks in found}) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("device", "place"),
     [pytest.param("cuda", 0, marks=pytest.mark.slow), ("cuda", 2), ("cuda", 5), ("cuda:0,cuda:1", 2)],
@@ -262,6 +265,7 @@ def test_a_run_that_was_kept_goes_on_to_the_same_bits(
     assert machine.used == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("several", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_diagonal_blocks_fit_into_what_their_plan_says(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, several: bool

@@ -170,6 +170,7 @@ def test_ranks_lie_within_their_bound_in_as_many_slices_as_there_are(
             assert apart <= 1e-13
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("kind", ["counts", pytest.param("wide", marks=pytest.mark.slow)])
 def test_weighted_graphs_are_gathered_in_slices(device: Device, kind: str, tmp_path: Path) -> None:
