@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -329,10 +330,14 @@ def create_array(
 
 
 class Appender:
-    """An array as `create_array` makes it, written front to back in whole chunks."""
+    """An array as `create_array` makes it, written front to back in whole chunks; one chunk fits what it holds.
+
+    Zarr stores the last chunk whole, and who reads a small graph would wait for megabytes of padding.
+    """
 
     def __init__(self, group: zarr.Group, name: str, dtype: str, chunk: int, serializer: Any = None) -> None:
-        self._array = create_array(group, name, dtype, 0, chunk, serializer)
+        self._create = partial(create_array, group, name, dtype, 0, serializer=serializer)
+        self._array: zarr.Array[Any] | None = None
         self._held = np.empty(chunk, dtype)
         self._fill = 0
         self.size = 0
@@ -350,10 +355,12 @@ class Appender:
 
     def close(self) -> None:
         """Write what is left."""
-        if self._fill:
+        if self._fill or self._array is None:
             self._write()
 
     def _write(self) -> None:
+        if self._array is None:
+            self._array = self._create(max(1, self._fill))
         self._array.append(self._held[: self._fill])
         self.size += self._fill
         self._fill = 0

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from oocpr.engine.cpu.gather import SLICE_ROWS, sum_long_row, sum_slice
 from oocpr.engine.cpu.numbers import ROW_BLOCK, add_up, norm
-from oocpr.engine.cpu.threads import Team, barrier, default_threads, parallel_region
+from oocpr.engine.cpu.threads import THREAD_EDGES, Team, barrier, default_threads, parallel_region
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.scc.block import RowOrder, order_rows
 from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, SHARED, schedule_rows
@@ -86,8 +86,11 @@ def load_scc_graph(store: RankedStore, threads: int | None = None) -> SccGraph:
             raise DamagedError(f"tile {tile} has column {columns.max()} of {nodes} nodes.")
         return columns, lengths, size
 
-    with ThreadPoolExecutor(threads or usable_cores(), thread_name_prefix="oocpr-load") as pool:
-        parts = list(pool.map(decode, range(tiles)))
+    if store.edges <= THREAD_EDGES:
+        parts = [decode(tile) for tile in range(tiles)]
+    else:
+        with ThreadPoolExecutor(threads or usable_cores(), thread_name_prefix="oocpr-load") as pool:
+            parts = list(pool.map(decode, range(tiles)))
     lengths = np.zeros(nodes + 1, np.int64)
     for tile, (_, part, _) in enumerate(parts):
         # The last number is of the row after those that the tile owns, which the next tile goes on with.
