@@ -330,9 +330,10 @@ def create_array(
 
 
 class Appender:
-    """An array as `create_array` makes it, written front to back in whole chunks; one chunk fits what it holds.
+    """An array as `create_array` makes it, written front to back in whole chunks.
 
-    Zarr stores the last chunk whole, and who reads a small graph would wait for megabytes of padding.
+    If there is only one, it is as large as what it holds: Zarr pads the last chunk, and who reads a small graph
+    would wait for megabytes of padding.
     """
 
     def __init__(self, group: zarr.Group, name: str, dtype: str, chunk: int, serializer: Any = None) -> None:
