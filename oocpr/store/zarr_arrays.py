@@ -332,8 +332,8 @@ def create_array(
 class Appender:
     """An array as `create_array` makes it, written front to back in whole chunks.
 
-    If there is only one, it is as large as what it holds: Zarr pads the last chunk, and who reads a small graph
-    would wait for megabytes of padding.
+    If there is only one, it is as large as what it holds: Zarr pads the last chunk, and who reads a small
+    graph would wait for megabytes of padding.
     """
 
     def __init__(self, group: zarr.Group, name: str, dtype: str, chunk: int, serializer: Any = None) -> None:
