@@ -17,41 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from captions import (
-    BUDGETS,
-    CONTEST,
-    DASK,
-    DEVICE,
-    DISK,
-    DISKS,
-    IMPORTERS,
-    IMPORTS,
-    INTRODUCTION,
-    KERNELS,
-    PAPERS,
-    PAPERS_DEVICE,
-    PAPERS_STREAMED,
-    PASSES,
-    PEERS,
-    PLANS,
-    PRODUCT,
-    PRODUCTS,
-    PROGRAMS,
-    R28,
-    R30,
-    RATES,
-    SEEDS,
-    SEGMENTS,
-    SEVERAL,
-    START,
-    START_LARGE,
-    STREAM,
-    SUBGRAPHS,
-    SUBGRAPHS_DEVICE,
-    SWEEPS,
-    TWO,
-    WORKERS,
-)
+import captions as cap
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
@@ -116,7 +82,7 @@ def _predicted(ratios: Cells) -> str:
 def peers(found: Cells, kind: str, scale: float = 1.0, unit: str = "s") -> list[str]:
     """Programs beside each other on processors; `kind` is "times" or "sweeps"."""
     graphs = found[kind]
-    programs = [name for name in PROGRAMS if any(name in cells for cells in graphs.values())]
+    programs = [name for name in cap.PROGRAMS if any(name in cells for cells in graphs.values())]
     head = ["", *(f"{name} ({found['graphs'][name]['edges'] / 1e6:.1f} M edges)" for name in graphs)]
 
     def cell(cells: Cells, program: str) -> str:
@@ -130,7 +96,7 @@ def peers(found: Cells, kind: str, scale: float = 1.0, unit: str = "s") -> list[
             text += f" {_digits(median(one['seconds']) / median(cells['oocpr']['seconds']))}x"
         return text if one["status"] == "reached" else f"{text}, not reached: error {one['error']:.1e}"
 
-    return table(head, [[PROGRAMS[p], *(cell(cells, p) for cells in graphs.values())] for p in programs])
+    return table(head, [[cap.PROGRAMS[p], *(cell(cells, p) for cells in graphs.values())] for p in programs])
 
 
 def disk(found: Cells) -> list[str]:
@@ -155,7 +121,7 @@ def disk(found: Cells) -> list[str]:
         ]
 
     head = ["", "a pass", "read from disk per pass", "to a true 1e-10", "peak memory"]
-    return table(head, [[title, *row(key)] for key, title in DISK.items()])
+    return table(head, [[title, *row(key)] for key, title in cap.DISK.items()])
 
 
 def disk_rates(found: Cells) -> list[str]:
@@ -179,7 +145,7 @@ def imports(found: Cells) -> list[str]:
         return f"{seconds(times)}{factor}, {one['peak_mib']:.0f} MiB"
 
     kinds = found["imports"]
-    rows = [[title, *(cell(kinds[kind], name) for kind in kinds)] for name, title in IMPORTERS.items()]
+    rows = [[title, *(cell(kinds[kind], name) for kind in kinds)] for name, title in cap.IMPORTERS.items()]
     return table(["whole process, peak memory", *(f".{kind}" for kind in kinds)], rows)
 
 
@@ -275,7 +241,7 @@ def device_products(found: Cells) -> list[str]:
     titles = [f"{name} ({cells['edges'] / 1e6:.4g} M edges)" for name, cells in graphs.items()]
     rows = [
         [title, *(rate(cells, key) for cells in graphs.values())]
-        for key, title in PRODUCTS.items()
+        for key, title in cap.PRODUCTS.items()
         if any(key in cells for cells in graphs.values())
     ]
     return table(["GTEPS", *titles], rows)
@@ -381,6 +347,17 @@ def passes(found: Cells) -> list[str]:
     return table(["graph", "edges", *(f"`{c}`" for c in columns)], rows)
 
 
+def skipping(found: Cells) -> list[str]:
+    """Passes' worth of bytes, without and with skipping, by the share of edges that are new."""
+    news = list(next(iter(found["graphs"].values()))["read"])
+    rows = [
+        [name, *(f"{g['read'][new]['without']:.0f}, {g['read'][new]['skipping']:.1f}" for new in news)]
+        for name, g in found["graphs"].items()
+    ]
+    heads = ["none" if new == "0" else f"one in {1 / float(new):,.0f}" for new in news]
+    return table(["graph; new edges:", *heads], rows)
+
+
 def whole_run(cell: Cells, default: Cells) -> str:
     """Time and passes of runs, and times over those of the default."""
     taken, usual = median(cell["seconds"]), median(default["seconds"])
@@ -469,68 +446,71 @@ def page() -> str:
     memory, r28, r30 = load("device-memory-h200"), load("rmat28-h200"), load("rmat30-h200")
     one = memory["one device"]
     sections: list[tuple[str, str, list[str], str]] = [
-        ("Passes until the residual is below 1e-10", PASSES, passes(load("passes")), "passes"),
-        ("Systems of earlier papers, two cores", PAPERS, papers(load("papers")), "papers"),
-        ("Systems of earlier papers, one H200", PAPERS_DEVICE,
+        ("Passes until the residual is below 1e-10", cap.PASSES, passes(load("passes")), "passes"),
+        ("What skipping tiles could save", cap.SKIPPING, skipping(load("skipping")), "skipping"),
+        ("Systems of earlier papers, two cores", cap.PAPERS, papers(load("papers")), "papers"),
+        ("Systems of earlier papers, one H200", cap.PAPERS_DEVICE,
          papers(load("papers-h200")), "papers-h200"),
-        ("Systems of earlier papers, within little memory of one H200", PAPERS_STREAMED,
+        ("Systems of earlier papers, within little memory of one H200", cap.PAPERS_STREAMED,
          papers(load("papers-streamed-h200")), "papers-streamed-h200"),
-        ("Subgraphs (Jiang 2014), two cores", SUBGRAPHS, papers(load("subgraphs")), "subgraphs"),
-        ("Subgraphs (Jiang 2014), 16 cores and one H200", SUBGRAPHS_DEVICE,
+        ("Subgraphs (Jiang 2014), two cores", cap.SUBGRAPHS, papers(load("subgraphs")), "subgraphs"),
+        ("Subgraphs (Jiang 2014), 16 cores and one H200", cap.SUBGRAPHS_DEVICE,
          papers(load("subgraphs-h200")), "subgraphs-h200"),
-        ("Numbers in segments, one H200", SEGMENTS,
+        ("Numbers in segments, one H200", cap.SEGMENTS,
          segments(load("device-segments-h200")), "device-segments-h200"),
-        ("Steps of the contest report, one H200", CONTEST, contest(load("contest-h200")), "contest-h200"),
-        ("Time to a true L1 error of 1e-10, two cores", PEERS,
+        ("Steps of the contest report, one H200", cap.CONTEST,
+         contest(load("contest-h200")), "contest-h200"),
+        ("Time to a true L1 error of 1e-10, two cores", cap.PEERS,
          peers(load("cpu-peers"), "times"), "cpu-peers"),
-        ("Personalized ranks of many seeds, two cores", SEEDS, seeds(load("seeds")), "seeds"),
-        ("One float64-accurate sweep in memory", SWEEPS,
+        ("Personalized ranks of many seeds, two cores", cap.SEEDS, seeds(load("seeds")), "seeds"),
+        ("One float64-accurate sweep in memory", cap.SWEEPS,
          peers(load("cpu-peers"), "sweeps", 1000.0, "ms"), "cpu-peers"),
-        ("From disk, within 640 MiB", DISKS, disk(load("disk-stream")), "disk-stream"),
-        ("Tiles from the disk, nothing computed", RATES, disk_rates(load("disk-stream")), "disk-stream"),
-        ("Imports within 1 GiB", IMPORTS, imports(load("imports")), "imports"),
-        ("What Dask adds to a pass", DASK, dask_cost(load("dask-cost")), "dask-cost"),
-        ("What a plan predicts", PLANS, predictions(load("predictions")), "predictions"),
-        ("One H200, graph in its memory", DEVICE, device_runs(load("device-rank-h200")), "device-rank-h200"),
-        ("From the store to the ranks, one H100", START,
+        ("From disk, within 640 MiB", cap.DISKS, disk(load("disk-stream")), "disk-stream"),
+        ("Tiles from the disk, nothing computed", cap.RATES, disk_rates(load("disk-stream")), "disk-stream"),
+        ("Imports within 1 GiB", cap.IMPORTS, imports(load("imports")), "imports"),
+        ("What Dask adds to a pass", cap.DASK, dask_cost(load("dask-cost")), "dask-cost"),
+        ("What a plan predicts", cap.PLANS, predictions(load("predictions")), "predictions"),
+        ("One H200, graph in its memory", cap.DEVICE,
+         device_runs(load("device-rank-h200")), "device-rank-h200"),
+        ("From the store to the ranks, one H100", cap.START,
          starts(load("device-start-h100")), "device-start-h100"),
-        ("From the store to the ranks, 4.26 and 17.1 G edges, one H200", START_LARGE,
+        ("From the store to the ranks, 4.26 and 17.1 G edges, one H200", cap.START_LARGE,
          starts(load("device-start-large-h200")), "device-start-large-h200"),
-        ("Every product, resident and within 2 GiB of one H200", KERNELS,
+        ("Every product, resident and within 2 GiB of one H200", cap.KERNELS,
          device_kernels(load("device-kernels-h200")), "device-kernels-h200"),
-        ("Products alone on one H200", PRODUCT,
+        ("Products alone on one H200", cap.PRODUCT,
          device_products(load("device-papers-h200")), "device-papers-h200"),
-        ("Streamed from pinned memory, one H200", STREAM,
+        ("Streamed from pinned memory, one H200", cap.STREAM,
          device_streams(load("device-stream-h200")), "device-stream-h200"),
-        ("R-MAT of 1.06 G edges in less and less memory of one H200", BUDGETS, budgets({
+        ("R-MAT of 1.06 G edges in less and less memory of one H200", cap.BUDGETS, budgets({
             "all of it": one["all the device has"], "4 GiB": one["4GiB"],
             "1 GiB": one["1GiB, rows in memory of the host"],
             "512 MiB": one["512MiB, rows in memory of the host"],
             "1 GiB, 5 GiB of the host": one[
                 "1GiB within 5GiB of the host, rows in its memory, tiles as stored"],
         }), "device-memory-h200"),
-        ("R-MAT of 1.06 G edges on several H200s", SEVERAL,
+        ("R-MAT of 1.06 G edges on several H200s", cap.SEVERAL,
          several(load("device-several-h200")), "device-several-h200"),
-        ("R-MAT of 1.06 G edges on two H200s, in one process and by Dask workers", WORKERS,
+        ("R-MAT of 1.06 G edges on two H200s, in one process and by Dask workers", cap.WORKERS,
          workers(load("device-workers-two-h200")), "device-workers-two-h200"),
-        ("From the store to the ranks, one and two H100s, an earlier version", TWO, starts({"stores": {
+        ("From the store to the ranks, one and two H100s, an earlier version", cap.TWO, starts({"stores": {
             "R-MAT of 1.06 G edges, one device": (h100 := load("device-start-two-h100"))["one device"],
             "two devices": h100["two devices"],
             "web-like, one device": h100["web-like graph, one device"],
             "crawl, 90 times, one device": h100["crawl, 90 times, one device"],
         }}), "device-start-two-h100"),
-        ("R-MAT of 4.3 G edges, one H200", R28, budgets({
+        ("R-MAT of 4.3 G edges, one H200", cap.R28, budgets({
             "all of it": r28["all the device has"], "14 GiB": r28["14GiB"],
             "2 GiB": r28["2GiB, rows in memory of the host"],
         }), "rmat28-h200"),
-        ("R-MAT of 17.1 G edges", R30, budgets({
+        ("R-MAT of 17.1 G edges", cap.R30, budgets({
             "one H200": r30["one device, all it has"], "one, 48 GiB of it": r30["one device, 48GiB"],
             "two": r30["two devices"],
             "four, an earlier version": r30[
                 "four devices, when they still joined the tiles that stay on them"]["four devices"],
         }), "rmat30-h200"),
     ]  # fmt: skip
-    lines = ["# Benchmarks", "", *INTRODUCTION.strip().splitlines(), ""]
+    lines = ["# Benchmarks", "", *cap.INTRODUCTION.strip().splitlines(), ""]
     for title, text, body, name in sections:
         lines += [f"## {title}", "", *text.strip().splitlines(), "", *body, "", *provenance(name), ""]
     return "\n".join(lines)
@@ -548,7 +528,7 @@ def summary() -> str:
         ours, other = (cells[name]["seconds"] for name in ("oocpr", peer))
         return [
             seconds(ours, scale, unit),
-            f"{PROGRAMS[peer]}: {seconds(other, scale, unit)}, {median(other) / median(ours):.2f}x",
+            f"{cap.PROGRAMS[peer]}: {seconds(other, scale, unit)}, {median(other) / median(ours):.2f}x",
         ]
 
     degree, grid = stored["rank keep, direct"]["pass_seconds_all"][1:], stored["GridGraph"]["pass_seconds"]
