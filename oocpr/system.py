@@ -15,9 +15,15 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
 from traceback import clear_frames
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oocpr.errors import LostError, OocprError, SetupError
+
+if TYPE_CHECKING:
+    import psutil
+
+LINUX: bool = sys.platform == "linux"
+"""Whether the system says in /proc what processes have; others are asked through psutil."""
 
 _MEMORY_LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 """Files with a group's limits, of versions 2 and 1. Past memory.high, a group crawls."""
@@ -54,7 +60,8 @@ def is_disk_full(error: OSError) -> bool:
 
 def usable_cores() -> int:
     """Cores that this process may use, by its affinity, its groups' quotas of time and its batch job."""
-    return max(1, min([len(os.sched_getaffinity(0)), *_given_cores()]))
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([own, *_given_cores()]))
 
 
 @cache
@@ -64,8 +71,16 @@ def _given_cores() -> tuple[int, ...]:
 
 def resident() -> int:
     """Bytes of this process that are in memory now."""
+    if not LINUX:
+        return int(_this_process().memory_info().rss)
     pages = Path("/proc/self/statm").read_bytes().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _this_process() -> psutil.Process:
+    import psutil
+
+    return psutil.Process()
 
 
 def resident_after_trim() -> int:
@@ -104,6 +119,9 @@ def in_threads(work: Callable[[int, int], Result], size: int) -> list[Result]:
 
 def peak_resident() -> int:
     """Most bytes of this process that were in memory so far."""
+    if not LINUX:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most << 10
     # Not ``getrusage``, which keeps the peak of the process that started this one.
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
@@ -116,11 +134,18 @@ def available_memory() -> int:
 
 def whole_memory() -> int:
     """Bytes that this process and the cache of the files that it reads may come to hold together."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-    held = resident()
+    held, free = resident(), _free_memory()
     groups = group_memory(_limited_groups(), _unshared())
     return min([held + free, *groups, *job_limits(os.environ)[1], *_address_limits(held)])
+
+
+def _free_memory() -> int:
+    if not LINUX:
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
 
 
 @cache
@@ -132,6 +157,8 @@ def _limited_groups() -> tuple[PurePosixPath, ...]:
 
 def _unshared() -> int:
     """Bytes of this process in memory that are no file's."""
+    if not LINUX:
+        return resident()
     lines = Path("/proc/self/status").read_text().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("RssAnon", "RssShmem")))
 
@@ -158,8 +185,11 @@ def _address_limits(held: int) -> list[int]:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return []
-    pages = Path("/proc/self/statm").read_bytes().split()[0]
-    return [held + max(0, limit - int(pages) * resource.getpagesize())]
+    if LINUX:
+        mapped = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
+    else:
+        mapped = int(_this_process().memory_info().vms)
+    return [held + max(0, limit - mapped)]
 
 
 def own_groups(controller: str) -> list[PurePosixPath]:

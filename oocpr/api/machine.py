@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import resource
@@ -71,11 +72,12 @@ def _limit(kind: int) -> int | None:
 
 
 def _processor_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
-    return "of an unknown model"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.processor() or "of an unknown model"
 
 
 def _simd() -> tuple[str, ...]:
@@ -91,8 +93,12 @@ def _simd() -> tuple[str, ...]:
 def _file_system(folder: str) -> str:
     """Kind of the file system of a folder."""
     path, best, kind = Path(folder).resolve(), -1, "unknown"
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        left, _, right = line.partition(" - ")
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return kind
+    for mount in mounts:
+        left, _, right = mount.partition(" - ")
         point = left.split(" ")[4]
         if path.is_relative_to(point) and len(point) >= best:
             best, kind = len(point), right.split(" ")[0]
@@ -112,7 +118,8 @@ def _read_rate(folder: Path) -> tuple[float | None, bool]:
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             direct = takes_direct_reads(file.name)
             size = file.tell()
             out = aligned(size)

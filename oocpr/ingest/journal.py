@@ -39,6 +39,8 @@ VERSION = 3
 
 _DIGITS = 8
 
+_flush = getattr(os, "fdatasync", os.fsync)  # macOS has the second only
+
 
 class DurableSpillFile(SpillFile):
     """A file with a name, none of it in memory; the first `size` bytes of one that is there already count."""
@@ -55,7 +57,7 @@ class DurableSpillFile(SpillFile):
 
     def sync(self) -> None:
         """Return when the disk has it."""
-        os.fdatasync(self._file.fileno())
+        _flush(self._file.fileno())
 
 
 class DurableSpillDir(SpillDir):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from oocpr.errors import RunningError
 from oocpr.store.atomic import Partial, naming_failures
+from oocpr.system import LINUX
 from oocpr.units import format_seconds
 
 LOCK = "lock"
@@ -22,8 +23,7 @@ LOCK = "lock"
 class Owner(NamedTuple):
     """The process that runs a job: where it is, when it began, and when it took the lock, in Unix time.
 
-    `started` tells it from a later process of the same number: the boot of its machine, and clock ticks
-    since.
+    `started` tells it from a later process of the same number: the boot of its machine, and when it began.
     """
 
     host: str
@@ -38,6 +38,15 @@ class Owner(NamedTuple):
 
 def started_at(pid: int) -> str | None:
     """When a process of this machine began, as `Owner.started` has it; None if there is none."""
+    if not LINUX:
+        import psutil
+
+        try:
+            process = psutil.Process(pid)
+            ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+            return None if ended else f"{psutil.boot_time():.0f}:{process.create_time()!r}"
+        except psutil.Error:
+            return None
     try:
         # The name of the program, in brackets, may hold blanks.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -31,7 +31,7 @@ from oocpr.store.atomic import naming_failures
 from oocpr.store.checked_files import SUPPORTED, read_files
 from oocpr.store.codec.zarr_codecs import register_codecs
 from oocpr.store.format import CHECKSUM_KEY, CRC_BYTES, metadata_checksum
-from oocpr.system import MAX_THREADS, server_errors, server_options, usable_cores
+from oocpr.system import LINUX, MAX_THREADS, server_errors, server_options, usable_cores
 
 register_codecs()
 
@@ -43,17 +43,21 @@ _CHUNKS_AT_ONCE = 4  # that a thread reads, each with a megabyte or so of memory
 
 
 class PinnedFolder(LocalStore):
-    """The Zarr store in a folder, which stays that folder when it is renamed and another gets its name."""
+    """The Zarr store in a folder, which stays that folder when it is renamed and another gets its name.
+
+    On systems other than Linux it is whatever has the name; `is_at` says whether that is the folder still.
+    """
 
     def __init__(self, root: str | Path, *, read_only: bool = True) -> None:
-        descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY)
+        descriptor = os.open(root, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY)
         weakref.finalize(self, os.close, descriptor)
-        super().__init__(f"/proc/self/fd/{descriptor}", read_only=read_only)
+        self._found = os.fstat(descriptor)
+        super().__init__(f"/proc/self/fd/{descriptor}" if LINUX else str(root), read_only=read_only)
 
     def is_at(self, path: Path) -> bool:
         """Whether a path leads to this folder."""
         try:
-            return path.samefile(self.root)
+            return os.path.samestat(path.stat(), self._found)
         except OSError:
             return False
 

@@ -86,7 +86,7 @@ class SpillFile:
         self._memory_limit = min(memory, (os.sysconf("SC_PHYS_PAGES") - 1) * mmap.PAGESIZE)
         # Pages that are never written never become resident.
         self._map = mmap.mmap(-1, self._memory_limit + 1, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        with contextlib.suppress(OSError):  # not every system has large pages
+        with contextlib.suppress(OSError, AttributeError):  # not every system has large pages
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self.memory = np.frombuffer(self._map, np.uint8)
         self.size = 0
