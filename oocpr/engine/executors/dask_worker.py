@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 from oocpr.engine.backend import Streams
+from oocpr.engine.cpu.threads import default_threads
 from oocpr.engine.cuda.device import download
 from oocpr.engine.executors.dask_client import RANK_AGAIN
 from oocpr.engine.executors.dask_copies import WorkerCopies
@@ -151,8 +152,7 @@ class StripeWorker:
         from distributed import get_worker
 
         self.token = job.token
-        # Workers of one machine share its cores: each has as many threads as Dask gave it.
-        self._job = job = replace(job, threads=job.threads or get_worker().state.nthreads)
+        self._job = job = replace(job, threads=_own_threads(job.threads, job.plan.stats.edges))
         self._worker: Any = get_worker()
         # In the order of their stripes, which is that of their ranks.
         self._own, self._rank = addresses[rank], rank
@@ -472,11 +472,23 @@ def rank_whole(
     start: NDArray[Any] | None,
 ) -> Solution:
     """Rank a graph that one worker keeps in memory whole."""
-    from oocpr.engine.scc.run import load_scc_graph, rank_components
+    from oocpr.engine.scc.run import MOST_THREADS, load_scc_graph, rank_components
 
     begun = time.perf_counter()
-    graph = load_scc_graph(open_on_worker(path, identity), threads)
+    store = open_on_worker(path, identity)
+    threads = threads or min(_own_threads(None, store.edges), MOST_THREADS)
+    graph = load_scc_graph(store, threads)
     return rank_components(graph, settings, threads, begun, graph.bytes_read, silent, teleport, start)
+
+
+def _own_threads(threads: int | None, edges: int) -> int:
+    """Threads of a run on this worker: those that somebody chose, else as many as so many edges feed.
+
+    Workers of one machine share its cores, so that each takes no more than Dask gave it.
+    """
+    from distributed import get_worker
+
+    return threads or min(get_worker().state.nthreads, default_threads(edges))
 
 
 def open_on_worker(path: str, identity: str | None) -> GraphStore:
