@@ -3,7 +3,7 @@
 Compiled code is cached under NUMBA_CACHE_DIR or OOCPR_CACHE_DIR, else beside the source or in the user's
 cache; if none of them can be written, or the disk is full, it stays in memory. The first run waits for
 compilation, so functions that only compiled code calls go without the wrappers for Python's objects, which
-take a third of the time.
+take a third of the time, and are optimized only in what calls them, which takes a fifth of the rest.
 
 Processes may compile side by side. Numba numbers the files of a function's versions, and two processes that
 add different versions at once give both the same number, so that later one is loaded for the other. Here
@@ -19,15 +19,16 @@ import contextlib
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from secrets import randbits
-from threading import get_ident
+from threading import get_ident, local
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from llvmlite.binding import parse_assembly
 from numba import config, njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.event import Listener, install_listener
 from numba.core.runtime.nrt import rtsys
 
@@ -43,6 +44,26 @@ _UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True}
 BORROWING: dict[str, Any] = {"_nrt": False}
 """Options of functions that make no arrays and take many: without reference counts, which take some
 nanoseconds for each array of a tuple at each call."""
+
+
+class _Compiling(local):
+    """Whether this thread compiles a function that only compiled code calls."""
+
+    inner = False
+
+
+_compiling = _Compiling()
+
+
+class _Library(JITCodeLibrary):
+    """The code of a function, which is optimized unless others take it into theirs, where it will be."""
+
+    def _optimize_final_module(self) -> None:
+        if not _compiling.inner:
+            super()._optimize_final_module()
+
+
+JITCPUCodegen._library_class = _Library
 
 
 class _Cache(FunctionCache):
@@ -126,6 +147,7 @@ def _compiled(options: dict[str, Any], cache: type[_Cache], signature: Any = Non
             # Numba says by a RuntimeError that it can write nowhere.
             with contextlib.suppress(RuntimeError):
                 dispatcher._cache = cache(function)
+        dispatcher.compile = _noting(dispatcher.compile, inner="no_cpython_wrapper" in options)
         if cache is _EntryCache:
             dispatcher.get_call_template = _refuse
         if signature is not None:
@@ -134,6 +156,19 @@ def _compiled(options: dict[str, Any], cache: type[_Cache], signature: Any = Non
         return dispatcher
 
     return decorate
+
+
+def _noting(compile_version: Callable[[Any], Any], *, inner: bool) -> Callable[[Any], Any]:
+    """Note what is compiled, whatever is compiled for its sake meanwhile."""
+
+    def noted(signature: Any) -> Any:
+        before, _compiling.inner = _compiling.inner, inner
+        try:
+            return compile_version(signature)
+        finally:
+            _compiling.inner = before
+
+    return noted
 
 
 def _refuse(*_: Any) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 import pytest
 
 SOURCE = """
@@ -153,3 +154,30 @@ def test_what_only_python_calls_is_kept_without_what_inlines_it(tmp_path: Path, 
     else:
         with pytest.raises(TypeError, match="compiled functions call only"):
             quarter(3.0)
+
+
+CALLED = """
+from oocpr.jit import entry, inner
+
+@inner()
+def add(out, values):
+    for i in range(values.size):
+        out[i] += 2.0 * values[i]
+
+@entry()
+def half(out, values):
+    add(out, values)
+"""
+
+
+def test_what_only_compiled_code_calls_is_optimized_where_it_is_called(tmp_path: Path) -> None:
+    path = tmp_path / "sums.py"
+    path.write_text(CALLED)
+    half, out = loaded(path), np.ones(1000)
+    half(out, out.copy())
+    assert (out == 3).all()
+    (code,) = half.inspect_llvm().values()
+    (alone,) = half.py_func.__globals__["add"].inspect_llvm().values()
+    vectors = "x double>"
+    assert vectors in code
+    assert vectors not in alone
