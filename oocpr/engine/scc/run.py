@@ -22,7 +22,7 @@ from oocpr.engine.cpu.threads import THREAD_EDGES, Team, barrier, default_thread
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.scc.block import RowOrder, order_rows
 from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, SHARED, schedule_rows
-from oocpr.engine.scc.solve import DEPTH, REL_TOL, TERMS, Contributions, balanced_range, solve, solve_once
+from oocpr.engine.scc.solve import DEPTH, REL_TOL, TERMS, Contributions, balanced_range, solve
 from oocpr.engine.settings import ROUNDING
 from oocpr.errors import DamagedError
 from oocpr.jit import entry, inner
@@ -303,22 +303,25 @@ def rank_components(
         np.zeros(nodes + 1),
         np.zeros((-(-nodes // ROW_BLOCK), 4)),
     )
-    contributions = _contributions(graph, damping)
-    max_sweeps = max_sweeps_of(damping)
+    contributions, out = _contributions(graph, damping), np.empty(1)
+
+    def run_pass(*, pushes: bool) -> None:
+        team.run(
+            _pass, pushes, schedule, vectors, contributions, damping, settings.dangling == "strongly",
+            tolerance, max_sweeps_of(damping), out,
+        )  # fmt: skip
+
     if start is None:
-        team.run(solve_once, 0, schedule, vectors.r, max_sweeps, 0.0, contributions)
+        run_pass(pushes=False)
     else:
         sends = contributions.sends[nodes + 1 : 2 * nodes + 1]
         np.multiply(start, damping, out=sends, casting="same_kind")
         sends /= np.maximum(graph.degree, np.uint32(1))
     vectors.r[:] = 0.0
     history: list[PassRecord] = []
-    passed, out = begun, np.empty(1)
+    passed = begun
     while len(history) < settings.pass_limit:
-        team.run(
-            _pass, schedule, vectors, contributions, damping, settings.dangling == "strongly", tolerance,
-            max_sweeps, out,
-        )  # fmt: skip
+        run_pass(pushes=True)
         now, residual = time.perf_counter(), float(out[0])
         bound = settings.bound(residual)
         read = 0 if history else bytes_read
@@ -395,32 +398,36 @@ def _pass(board, *args):
 
 @inner()
 def _part_of_pass(
-    me, team, counter, schedule, vectors, contrib, damping, strongly, tolerance, max_sweeps, out
+    me, team, counter, pushes, schedule, vectors, contrib, damping, strongly, tolerance, max_sweeps, out
 ) -> Any:
-    """Push what rows send, and find what to push next unless the residual is small enough."""
-    rows = vectors.p.size
-    sends = contrib.sends[rows + 1 : 2 * rows + 1]
-    push_contributions(me, team, vectors, sends, damping)
-    barrier(counter, team, 1)
-    # Each thread adds the same numbers in the same order.
-    dangling, mass, total = 0.0, 0.0, 0.0
-    for block in range(vectors.blocks.shape[0]):
-        dangling += vectors.blocks[block, 0]
-        mass += vectors.blocks[block, 1]
-        total += vectors.blocks[block, 2]
-    phase = deliver(me, team, counter, 1, schedule, vectors.reads, vectors.pushes)
-    base, spread = (1 - damping) * mass, damping * dangling / rows
-    if strongly:
-        base, spread = base + damping * dangling, 0.0
-    update(me, team, vectors, damping, base, spread)
-    phase += 1
-    barrier(counter, team, phase)
-    left = 0.0
-    for block in range(vectors.blocks.shape[0]):
-        left += vectors.blocks[block, 3]
-    residual = left / abs(total)
-    if me == 0:
-        out[0] = residual
-    if residual > tolerance:
+    """Push what rows send, if it `pushes`, and find what to push next unless the residual is small enough."""
+    phase = 0
+    row_tol = 0.0
+    residual = np.inf
+    if pushes:
+        rows = vectors.p.size
+        sends = contrib.sends[rows + 1 : 2 * rows + 1]
+        push_contributions(me, team, vectors, sends, damping)
+        barrier(counter, team, 1)
+        # Each thread adds the same numbers in the same order.
+        dangling, mass, total = 0.0, 0.0, 0.0
+        for block in range(vectors.blocks.shape[0]):
+            dangling += vectors.blocks[block, 0]
+            mass += vectors.blocks[block, 1]
+            total += vectors.blocks[block, 2]
+        phase = deliver(me, team, counter, 1, schedule, vectors.reads, vectors.pushes)
+        base, spread = (1 - damping) * mass, damping * dangling / rows
+        if strongly:
+            base, spread = base + damping * dangling, 0.0
+        update(me, team, vectors, damping, base, spread)
+        phase += 1
+        barrier(counter, team, phase)
+        left = 0.0
+        for block in range(vectors.blocks.shape[0]):
+            left += vectors.blocks[block, 3]
+        residual = left / abs(total)
         row_tol = UNSOLVED_SHARE * tolerance * abs(total) / rows
+        if me == 0:
+            out[0] = residual
+    if residual > tolerance:
         solve(me, team, counter, phase, schedule, vectors.r, max_sweeps, row_tol, contrib)

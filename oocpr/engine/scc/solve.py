@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 
 from oocpr.engine.cpu.gather import SLICE_ROWS, first_not_below, sum_long_row, sum_slice
 from oocpr.engine.cpu.numbers import ROW_BLOCK, dot, norm
-from oocpr.engine.cpu.threads import barrier, next_chunk, parallel_region
+from oocpr.engine.cpu.threads import barrier, next_chunk
 from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, LISTED, SHARED, WALKED
-from oocpr.jit import BORROWING, entry, inner
+from oocpr.jit import BORROWING, inner
 
 STRIDE = 4
 """Sweeps from one mixing to the next."""
@@ -76,12 +76,6 @@ class Contributions(NamedTuple):
     states: NDArray[np.float32]
     changes: NDArray[np.float32]
     sums: NDArray[np.float64]
-
-
-@entry()
-def solve_once(board, *args):
-    """Solve by all threads of a team."""
-    return parallel_region(board, solve, args)
 
 
 @inner()
