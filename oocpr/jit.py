@@ -3,7 +3,7 @@
 Compiled code is cached under NUMBA_CACHE_DIR or OOCPR_CACHE_DIR, else beside the source or in the user's
 cache; if none of them can be written, or the disk is full, it stays in memory. The first run waits for
 compilation, so functions that only compiled code calls go without the wrappers for Python's objects, which
-take a third of the time, and are optimized only in what calls them, which takes a fifth of the rest.
+take a third of the time.
 
 Processes may compile side by side. Numba numbers the files of a function's versions, and two processes that
 add different versions at once give both the same number, so that later one is loaded for the other. Here
@@ -47,19 +47,19 @@ nanoseconds for each array of a tuple at each call."""
 
 
 class _Compiling(local):
-    """Whether this thread compiles a function that only compiled code calls."""
+    """Whether this thread compiles a function that is optimized in its callers alone."""
 
-    inner = False
+    late = False
 
 
 _compiling = _Compiling()
 
 
 class _Library(JITCodeLibrary):
-    """The code of a function, which is optimized unless others take it into theirs, where it will be."""
+    """The code of a function, which may wait for that of its callers to be optimized."""
 
     def _optimize_final_module(self) -> None:
-        if not _compiling.inner:
+        if not _compiling.late:
             super()._optimize_final_module()
 
 
@@ -133,12 +133,19 @@ def entry(signature: Any = None, *, shared: bool = False, **options: Any) -> Any
     return _compiled(_CACHED | options, _Cache if shared else _EntryCache, signature)
 
 
-def inner(**options: Any) -> Any:
-    """Compile a function that only compiled functions call; from Python, a call would end the process."""
-    return _compiled(_CACHED | _UNWRAPPED | options, _Cache)
+def inner(*, late: bool = False, **options: Any) -> Any:
+    """Compile a function that only compiled functions call; from Python, a call would end the process.
+
+    One that does little but call others may be optimized `late`, in what calls it alone. That is once in
+    place of once for each level of calls, but takes loops for longer and dearer ones: a sum of eight parts
+    in such a function took eight times as long.
+    """
+    return _compiled(_CACHED | _UNWRAPPED | options, _Cache, late=late)
 
 
-def _compiled(options: dict[str, Any], cache: type[_Cache], signature: Any = None) -> Any:
+def _compiled(
+    options: dict[str, Any], cache: type[_Cache], signature: Any = None, *, late: bool = False
+) -> Any:
     def decorate(function: Any) -> Any:
         dispatcher = njit(**options | {"cache": False})(function)
         if dispatcher is function:
@@ -147,7 +154,7 @@ def _compiled(options: dict[str, Any], cache: type[_Cache], signature: Any = Non
             # Numba says by a RuntimeError that it can write nowhere.
             with contextlib.suppress(RuntimeError):
                 dispatcher._cache = cache(function)
-        dispatcher.compile = _noting(dispatcher.compile, inner="no_cpython_wrapper" in options)
+        dispatcher.compile = _noting(dispatcher.compile, late=late)
         if cache is _EntryCache:
             dispatcher.get_call_template = _refuse
         if signature is not None:
@@ -158,15 +165,15 @@ def _compiled(options: dict[str, Any], cache: type[_Cache], signature: Any = Non
     return decorate
 
 
-def _noting(compile_version: Callable[[Any], Any], *, inner: bool) -> Callable[[Any], Any]:
-    """Note what is compiled, whatever is compiled for its sake meanwhile."""
+def _noting(compile_version: Callable[[Any], Any], *, late: bool) -> Callable[[Any], Any]:
+    """Note how a function is compiled, whatever is compiled for its sake meanwhile."""
 
     def noted(signature: Any) -> Any:
-        before, _compiling.inner = _compiling.inner, inner
+        before, _compiling.late = _compiling.late, late
         try:
             return compile_version(signature)
         finally:
-            _compiling.inner = before
+            _compiling.late = before
 
     return noted
 

@@ -159,7 +159,7 @@ def test_what_only_python_calls_is_kept_without_what_inlines_it(tmp_path: Path, 
 CALLED = """
 from oocpr.jit import entry, inner
 
-@inner()
+@inner(late=True)
 def add(out, values):
     for i in range(values.size):
         out[i] += 2.0 * values[i]
@@ -170,7 +170,7 @@ def half(out, values):
 """
 
 
-def test_what_only_compiled_code_calls_is_optimized_where_it_is_called(tmp_path: Path) -> None:
+def test_what_is_optimized_late_is_so_where_it_is_called(tmp_path: Path) -> None:
     path = tmp_path / "sums.py"
     path.write_text(CALLED)
     half, out = loaded(path), np.ones(1000)

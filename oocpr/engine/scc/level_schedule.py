@@ -340,7 +340,7 @@ def _list_component(c, heads, grouped, members, ends, cursor):
     ends[cursor[COMPONENT]] = uint32(cursor[MEMBER])
 
 
-@inner()
+@inner(late=True)
 def _share_level(components, weights, heads, grouped, made, cursor, chosen, scratch):
     """Make the stages of a level that all threads work on."""
     count = uint64(0)
@@ -367,7 +367,7 @@ def _share_level(components, weights, heads, grouped, made, cursor, chosen, scra
             )
 
 
-@inner()
+@inner(late=True)
 def _cut_component(rows, made, cursor, scratch):
     """Make the stage of a large component: its rows in parts that take about as long to sweep."""
     same_as = scratch[0]

@@ -226,7 +226,7 @@ def _deliver_long_rows(low, high, schedule, reads, pushes):
         waiting = q + uint64(1)
 
 
-@inner()
+@inner(late=True)
 def deliver(me, team, counter, phase, schedule, reads, pushes):
     """Sum what is pushed to each row; returns the number of the last barrier.
 
@@ -396,7 +396,7 @@ def _pass(board, *args):
     return parallel_region(board, _part_of_pass, args)
 
 
-@inner()
+@inner(late=True)
 def _part_of_pass(
     me, team, counter, pushes, schedule, vectors, contrib, damping, strongly, tolerance, max_sweeps, out
 ) -> Any:

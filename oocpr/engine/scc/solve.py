@@ -78,7 +78,7 @@ class Contributions(NamedTuple):
     sums: NDArray[np.float64]
 
 
-@inner()
+@inner(late=True)
 def solve(me, team, counter, phase, schedule, residual, max_sweeps, row_tol, contrib):
     """Find what to push next; ``contrib.sends`` receives it. Returns the number of the last barrier.
 
@@ -234,7 +234,7 @@ def _sum_row(first, end, columns, behind, sends):
     return (a + b) + (c + d)
 
 
-@inner()
+@inner(late=True)
 def _sweep_component_parallel(
     me, team, counter, phase, first, end, schedule, contrib, max_sweeps, row_tol, room
 ):
