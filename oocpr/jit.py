@@ -136,9 +136,9 @@ def entry(signature: Any = None, *, shared: bool = False, **options: Any) -> Any
 def inner(*, late: bool = False, **options: Any) -> Any:
     """Compile a function that only compiled functions call; from Python, a call would end the process.
 
-    One that does little but call others may be optimized `late`, in what calls it alone. That is once in
-    place of once for each level of calls, but takes loops for longer and dearer ones: a sum of eight parts
-    in such a function took eight times as long.
+    One that does little but call others may be optimized `late`, in what calls it alone: once, instead of
+    once for each level of calls. Its own loops may then stay without vectors: a sum of eight parts in such a
+    function took eight times as long.
     """
     return _compiled(_CACHED | _UNWRAPPED | options, _Cache, late=late)
 

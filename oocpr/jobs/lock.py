@@ -23,7 +23,8 @@ LOCK = "lock"
 class Owner(NamedTuple):
     """The process that runs a job: where it is, when it began, and when it took the lock, in Unix time.
 
-    `started` tells it from a later process of the same number: the boot of its machine, and when it began.
+    `started` tells it from a later process of the same number: the boot of its machine, and clock ticks
+    since; or the time, where the system has no /proc.
     """
 
     host: str
@@ -44,7 +45,7 @@ def started_at(pid: int) -> str | None:
         try:
             process = psutil.Process(pid)
             ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-            return None if ended else f"{psutil.boot_time():.0f}:{process.create_time()!r}"
+            return None if ended else repr(process.create_time())
         except psutil.Error:
             return None
     try:
