@@ -94,6 +94,10 @@ def test_a_graph_that_another_takes_the_place_of_is_not_mixed_with_it(tmp_path: 
     program = """
 import oocpr, shutil
 graph = oocpr.open_graph("old.zarr")
+os.mkdir("elsewhere")
+os.chdir("elsewhere")
+assert oocpr.pagerank(graph, method="mixed").to_numpy().size == 3
+os.chdir("..")
 shutil.rmtree("old.zarr")
 shutil.move("new.zarr", "old.zarr")
 try:

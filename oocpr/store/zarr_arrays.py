@@ -52,7 +52,8 @@ class PinnedFolder(LocalStore):
         descriptor = os.open(root, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY)
         weakref.finalize(self, os.close, descriptor)
         self._found = os.fstat(descriptor)
-        super().__init__(f"/proc/self/fd/{descriptor}" if LINUX else str(root), read_only=read_only)
+        pinned = f"/proc/self/fd/{descriptor}" if LINUX else Path(root).absolute()
+        super().__init__(pinned, read_only=read_only)
 
     def is_at(self, path: Path) -> bool:
         """Whether a path leads to this folder."""

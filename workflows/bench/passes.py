@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,29 +32,37 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def main() -> None:
-    """Rank each graph with each setting."""
+def count(graph: oocpr.Graph) -> dict[str, Any]:
+    """Rank a graph with each setting."""
+    cells: dict[str, Any] = {"edges": graph.edges}
+    for title, options in RUNS.items():
+        history = oocpr.pagerank(graph, stop="residual", tol=1e-10, **options).history
+        cells[title] = {
+            "passes": len(history),
+            "gathers": round(sum(record.gathers for record in history), 1),
+        }
+    return cells
+
+
+def measure_graphs(
+    description: str | None, found: dict[str, Any], measure: Callable[[oocpr.Graph], Any], order: str
+) -> None:
+    """Import each of GRAPHS in an order, and write `found` as JSON, with what is measured of them."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--graphs", type=Path, default=os.environ.get("OOCPR_GRAPHS"), help="their folder")
     parser.add_argument("--out", type=Path, required=True, help="where the JSON goes")
     chosen = parser.parse_args()
-    found: dict[str, Any] = {"provenance": provenance("passes.py"), "columns": list(RUNS), "graphs": {}}
+    found["graphs"] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, file in GRAPHS.items():
-            graph = oocpr.import_graph(str(chosen.graphs / file), f"{folder}/{file}.zarr")
-            cells: dict[str, Any] = {"edges": graph.edges}
-            for title, options in RUNS.items():
-                history = oocpr.pagerank(graph, stop="residual", tol=1e-10, **options).history
-                cells[title] = {
-                    "passes": len(history),
-                    "gathers": round(sum(record.gathers for record in history), 1),
-                }
-            found["graphs"][name] = cells
-            print(name, json.dumps(cells), flush=True)
+            graph = oocpr.import_graph(str(chosen.graphs / file), f"{folder}/{file}.zarr", order=order)
+            found["graphs"][name] = measure(graph)
+            print(name, json.dumps(found["graphs"][name]), flush=True)
     chosen.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    facts = {"provenance": provenance("passes.py"), "columns": list(RUNS)}
+    measure_graphs(__doc__, facts, count, "keep")

@@ -14,22 +14,19 @@ start.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import tempfile
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from machine import provenance
 from numpy.typing import NDArray
-from passes import GRAPHS
+from passes import measure_graphs
 from scipy.sparse.linalg import splu
 
-import oocpr
 from oocpr.store.codec.tiles import decode_tile
+
+if TYPE_CHECKING:
+    import oocpr
 
 DAMPING, TOLERANCE = 0.85, 1.76e-11
 TILES = 64
@@ -131,41 +128,24 @@ def _mixed(ranks: Vector, left: Vector, kept: list[tuple[Vector, Vector]]) -> tu
     return (mixed, rest) if np.abs(rest).sum() < np.abs(left).sum() else (ranks, left)
 
 
-def measure(sources: NDArray[np.uint32], targets: NDArray[np.uint32], nodes: int) -> dict[str, Any]:
+def measure(graph: oocpr.Graph) -> dict[str, Any]:
     """Passes' worth of bytes to an answer for each of NEW, without and with skipping."""
+    (sources, targets), nodes = edges_of(graph), graph.nodes
     found, start, drawn = {}, np.zeros(nodes), np.random.default_rng(1)
     for new in NEW:
         more = max(1, round(new * len(sources))) if new else 0
-        graph = TiledGraph(
+        tiled = TiledGraph(
             np.concatenate([sources, drawn.choice(sources, more)]),
             np.concatenate([targets, drawn.choice(targets, more)]),
             nodes,
         )
-        ranks, without = graph.solve(start, 0.0)
-        skipping = min(graph.solve(start, share)[1].read for share in SHARES)
+        ranks, without = tiled.solve(start, 0.0)
+        skipping = min(tiled.solve(start, share)[1].read for share in SHARES)
         found[f"{new:g}"] = {"without": without.read, "skipping": round(skipping, 2)}
         if not new:
             start = ranks
-    return found
-
-
-def main() -> None:
-    """Measure each graph."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--graphs", type=Path, default=os.environ.get("OOCPR_GRAPHS"), help="their folder")
-    parser.add_argument("--out", type=Path, required=True, help="where the JSON goes")
-    chosen = parser.parse_args()
-    found: dict[str, Any] = {"provenance": provenance("skipping.py"), "graphs": {}}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, file in GRAPHS.items():
-            graph = oocpr.import_graph(str(chosen.graphs / file), f"{folder}/{file}.zarr", order="auto")
-            read = measure(*edges_of(graph), graph.nodes)
-            found["graphs"][name] = {"edges": graph.edges, "read": read}
-            print(name, json.dumps(read), flush=True)
-    chosen.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return {"edges": graph.edges, "read": found}
 
 
 if __name__ == "__main__":
-    main()
+    measure_graphs(__doc__, {"provenance": provenance("skipping.py")}, measure, "auto")
