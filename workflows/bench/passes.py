@@ -51,7 +51,8 @@ def measure_graphs(
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--graphs", type=Path, default=os.environ.get("OOCPR_GRAPHS"), help="their folder")
+    named = os.environ.get("OOCPR_GRAPHS")
+    parser.add_argument("--graphs", type=Path, default=named, required=not named, help="their folder")
     parser.add_argument("--out", type=Path, required=True, help="where the JSON goes")
     chosen = parser.parse_args()
     found["graphs"] = {}
