@@ -50,8 +50,12 @@ _AGAIN = "Run the job again: it goes on."
 _ALARM_INTERVAL = 0.01
 """Seconds after which the signal comes again, since what is raised may be lost."""
 
-_GOING_ON = ("logging", "weakref", "_weakrefset", "importlib._bootstrap", "importlib._bootstrap_external")
-"""Modules that write what is raised in them, and go on, or whose callers do without what they import."""
+_GOING_ON = (
+    *("logging", "weakref", "_weakrefset", "importlib._bootstrap", "importlib._bootstrap_external"),
+    "numba.core.codegen",
+)
+"""Modules that write what is raised in them, and go on, or whose callers do without what they import; and the
+one that hands code to LLVM, which calls back for code that nobody knows if that is broken off."""
 
 _COMPARED_BYTES = 112
 """Bytes of memory per node that a comparison takes at most, beside names."""
@@ -442,7 +446,7 @@ class _Run:
 
 
 def loses_exceptions(frame: FrameType | None) -> bool:
-    """Whether an exception in a frame goes nowhere: it or one that called it logs, destroys or imports."""
+    """Whether an exception in a frame goes nowhere: it or a caller logs, destroys, imports or compiles."""
     while frame is not None:
         if frame.f_globals.get("__name__") in _GOING_ON or frame.f_code.co_name == "__del__":
             return True

@@ -10,7 +10,9 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
+import numba
 import pytest
+from numba.core.codegen import JITCPUCodegen
 
 from oocpr.jobs.run import is_handled, loses_exceptions
 
@@ -90,6 +92,20 @@ def test_no_import_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found.clear()
     importlib.import_module("looks_around")
     assert found == [True]
+
+
+def test_no_code_is_lost_on_its_way_to_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_module = JITCPUCodegen._add_module
+
+    def add(self: JITCPUCodegen, module: object) -> object:
+        look()
+        return add_module(self, module)
+
+    monkeypatch.setattr(JITCPUCodegen, "_add_module", add)
+    found.clear()
+    assert numba.njit(lambda x: x + 1)(1) == 2
+    assert found
+    assert all(found)
 
 
 def test_an_error_is_handled_until_it_is_let_go() -> None:
