@@ -87,6 +87,7 @@ def make_backend(
         limit=None if tiers is None else tiers.limit,
         slices=1 if tiers is None else tiers.partitions,
         layouts_stay=tiers is None or tiers.layouts_stay,
+        at_once=0 if tiers is None else tiers.at_once,
     )
 
 

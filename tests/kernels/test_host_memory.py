@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocpr
-from oocpr.engine.cuda.host_memory import MIN_REGISTERED, Landing, allocate_pinned, copy, pin
+from oocpr.engine.cuda.host_memory import MAX_POOLED, MIN_REGISTERED, Landing, allocate_pinned, copy, pin
 from oocpr.sources.rmat import Rmat
 from oocpr.store.direct_io import PAGE
 
 from .conftest import RUNS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from oocpr.engine.cuda.device import Device
@@ -107,21 +108,34 @@ def test_pinned_memory_is_registered_until_its_last_view_is_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "registers"), [(0, True), (MIN_REGISTERED - 1, True), (MIN_REGISTERED, False)]
+    ("nbytes", "registers", "keeps"),
+    [
+        (0, True, True),
+        (MAX_POOLED, True, True),
+        (MAX_POOLED + 1, True, False),
+        (MIN_REGISTERED - 1, True, False),
+        (MIN_REGISTERED, False, False),
+    ],
 )
-def test_the_driver_makes_what_is_small_or_cannot_be_registered(nbytes: int, registers: bool) -> None:
+def test_the_driver_makes_what_is_small_or_cannot_be_registered(
+    nbytes: int, registers: bool, keeps: bool
+) -> None:
     made: list[int] = []
+    kept: list[int] = []
 
-    def make(size: int) -> bytearray:
-        made.append(size)
-        return bytearray(size)
+    def maker(sizes: list[int]) -> Callable[[int], bytearray]:
+        return lambda size: sizes.append(size) or bytearray(size)
 
     driver = Driver(registers=registers)
     cuda: Any = SimpleNamespace(
-        runtime=driver.runtime, PinnedMemory=make, PinnedMemoryPointer=lambda memory, _: memory
+        runtime=driver.runtime,
+        PinnedMemory=maker(made),
+        PinnedMemoryPointer=lambda memory, _: memory,
+        alloc_pinned_memory=maker(kept),
     )
     assert allocate_pinned(cuda, nbytes).size == nbytes
-    assert made == [max(1, nbytes)]
+    assert (kept if keeps else made) == [max(1, nbytes)]
+    assert not (made if keeps else kept)
     assert not driver.registered
 
 

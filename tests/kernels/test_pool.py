@@ -124,3 +124,25 @@ def test_there_is_memory_past_a_full_pool() -> None:
         del full, more
     finally:
         device.limit(before)
+
+
+@pytest.mark.device
+def test_arrays_are_made_of_what_was_reserved() -> None:
+    import cupy
+
+    from oocpr.engine.cuda.device import open_device
+
+    gc.collect()
+    device = open_device("cuda")
+    pool = cupy.get_default_memory_pool()
+    before = device.limit(0)
+    try:
+        held = pool.total_bytes()
+        device.reserve(2**26)
+        arrays = [cupy.empty(2**22, np.uint8) for _ in range(2**4)]
+        assert pool.total_bytes() == held + 2**26
+        del arrays
+        device.limit(0)
+        assert pool.total_bytes() == held
+    finally:
+        device.limit(before)

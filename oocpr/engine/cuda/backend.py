@@ -65,6 +65,7 @@ class CudaBackend(Streams):
         without pairs. The pushes are then in memory of the host.
     `layouts_stay`: whether groups that stay also stay as the kernel lays them out, for the default one
         decoded, unless there are several partitions. Others are laid out in every pass.
+    `at_once`: bytes that the driver is asked for at once.
     """
 
     name = "cuda"
@@ -81,11 +82,14 @@ class CudaBackend(Streams):
         limit: int | None = None,
         slices: int = 1,
         layouts_stay: bool = False,
+        at_once: int = 0,
     ) -> None:
         self._device, self.slices = device, slices
         self._limited = limit is not None
         self._limit_before = device.limit(limit)
         device.reset_allocated()
+        if at_once:
+            device.reserve(at_once)
         self._opened: list[ref[Any]] = []
         self._counted: list[tuple[DeviceGroup, Any]] = []  # with the edges of hubs, on the device
         self._kernel = kernel

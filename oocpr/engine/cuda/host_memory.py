@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
 
 MIN_REGISTERED = 2 << 20
-"""Bytes of a huge page; what is smaller is made by the driver."""
+"""Bytes of a huge page; what is smaller is made by the driver, and copied through memory of its own."""
+
+MAX_POOLED = 1 << 16
+"""Most bytes for which CuPy keeps pinned memory between runs."""
 
 _FLAGS = 1 | 2
 """cudaHostRegisterPortable and cudaHostRegisterMapped: for all devices, by the host's addresses."""
@@ -33,11 +36,14 @@ _WORD = 8
 
 def allocate_pinned(cuda: Any, nbytes: int) -> NDArray[np.uint8]:
     """Make pinned memory for the current device; `cuda` is the module of CuPy."""
+    if nbytes <= MAX_POOLED:
+        # The driver takes up to a millisecond for the first bytes of a run.
+        return np.frombuffer(cuda.alloc_pinned_memory(max(1, nbytes)), np.uint8, nbytes)
     if nbytes >= MIN_REGISTERED:
         memory, release = pin(cuda.runtime, nbytes)
         if release is not None:
             return memory
-    # Past CuPy's pool, which rounds up to powers of two.
+    # Past CuPy's pool, which rounds up to powers of two and keeps it.
     pointer = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(1, nbytes)), 0)
     return np.frombuffer(pointer, np.uint8, nbytes)
 

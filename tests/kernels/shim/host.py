@@ -276,6 +276,9 @@ class HostDevice:
         self.limited = before if nbytes is None else nbytes
         return before
 
+    def reserve(self, nbytes: int) -> None:
+        """See Device; arrays of NumPy have their own memory."""
+
     def past_pool(self) -> AbstractContextManager[None]:
         """See Device; the host has no pool."""
         return nullcontext()
