@@ -427,7 +427,7 @@ def _rows_of(names: Names, nodes: int, blocks: list[Block]) -> Iterator[NDArray[
             if twice.size:
                 raise InputError(
                     f"{name_at(block, int(twice[0]))!r} is the name of several nodes of the graph.",
-                    "Names must tell nodes apart: import the graph with other labels, or use ids.",
+                    "Names must tell nodes apart: give the graph other labels, or a vector of all nodes.",
                 )
             places = places + 1
         first += ours.size

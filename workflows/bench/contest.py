@@ -54,13 +54,15 @@ def compare(
     graph: oocpr.Graph, steps: dict[str, dict[str, Any]], options: argparse.Namespace
 ) -> dict[str, Any]:
     """Rank for some nodes by each of the steps, in turns; the first node warms up and does not count."""
-    nodes = [node for node, _ in oocpr.pagerank(graph).top(1000)]
-    seeds = [nodes[k] for k in np.random.default_rng(1).choice(len(nodes), options.seeds + 1, replace=False)]
+    # Not by name: several functions of the Linux kernel may have one.
+    nodes = np.argsort(-oocpr.pagerank(graph).to_numpy(), kind="stable")[:1000]
+    seeds = np.random.default_rng(1).choice(nodes, options.seeds + 1, replace=False).tolist()
     cells: dict[str, Any] = {
         name: {key: [] for key in ("seconds", "passes", "L1", "L2", "top")} for name in steps
     }
     for turn, seed in enumerate(track(seeds, "ranking", transient=True)):
-        wanted = {seed: 1.0}
+        wanted = np.zeros(graph.nodes)
+        wanted[seed] = 1.0
         exact = oocpr.pagerank(graph, personalization=wanted, tol=EXACT).to_numpy()
         first = set(np.argsort(-exact, kind="stable")[: options.top].tolist())
         for name, how in steps.items():
