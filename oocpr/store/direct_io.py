@@ -25,17 +25,27 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
 
     As much as possible is in huge pages: the system cuts a direct read into pieces by the number of pages.
     """
-    huge = nbytes // _HUGE_PAGE * _HUGE_PAGE
-    if not huge or not hasattr(mmap, "MADV_HUGEPAGE"):
-        room = np.empty(nbytes + PAGE, np.uint8)
-        begin = -room.ctypes.data % PAGE
-        return room[begin : begin + nbytes]
+    if _in_huge_pages(nbytes):
+        return zeros_in_huge_pages(nbytes)
+    room = np.empty(nbytes + PAGE, np.uint8)
+    begin = -room.ctypes.data % PAGE
+    return room[begin : begin + nbytes]
+
+
+def zeros_in_huge_pages(nbytes: int) -> NDArray[np.uint8]:
+    """Make memory that is zero; as much as possible is in huge pages, which come when they are touched."""
+    if not _in_huge_pages(nbytes):
+        return np.zeros(nbytes, np.uint8)
     # Systems that have huge pages for memory of one process alone may have none for what is shared.
     mapped = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     room = np.frombuffer(mapped, np.uint8)
     begin = -room.ctypes.data % _HUGE_PAGE
-    mapped.madvise(mmap.MADV_HUGEPAGE, begin, huge)
+    mapped.madvise(mmap.MADV_HUGEPAGE, begin, nbytes // _HUGE_PAGE * _HUGE_PAGE)
     return room[begin : begin + nbytes]
+
+
+def _in_huge_pages(nbytes: int) -> bool:
+    return nbytes >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE")
 
 
 def takes_direct_reads(path: str) -> bool:

@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 
 from oocpr.engine.cpu.numbers import ROW_BLOCK
 from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, find_components, schedule_rows
-from oocpr.engine.scc.run import load_scc_graph
+from oocpr.engine.scc.run import load_scc_graph, zeros_together
 from oocpr.engine.scc.solve import DEPTH, TERMS, least_squares, mix, record_stride
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, UsageError
@@ -260,3 +260,29 @@ def test_as_many_dimensions_as_are_mixed_are_solved_exactly():
         states[stride % (DEPTH + 1)], changes[stride % (DEPTH + 1)] = y, y - x
         record_and_mix(rows, stride, states, changes, sums, coefficients)
     assert np.abs(x - target).max() < 1e-4
+
+
+KINDS = st.sampled_from([np.float32, np.float64, np.int64])
+# Together both less than a huge page and more than one.
+SHAPES = st.lists(st.one_of(st.integers(0, 40), st.integers(200_000, 300_000)), min_size=1, max_size=2)
+
+
+@given(
+    wanted=st.lists(
+        st.tuples(SHAPES.map(lambda sizes: (*sizes[:1], *(k % 5 for k in sizes[1:]))), KINDS),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_arrays_side_by_side_are_zero_and_apart(
+    wanted: list[tuple[tuple[int, ...], type[np.generic]]],
+) -> None:
+    arrays = zeros_together(*wanted)
+    assert [(array.shape, array.dtype) for array in arrays] == wanted
+    for number, array in enumerate(arrays, 1):
+        assert array.flags.c_contiguous
+        assert array.flags.aligned
+        assert not array.any()
+        array[...] = number
+    for number, array in enumerate(arrays, 1):
+        assert (array == number).all()
