@@ -70,13 +70,13 @@ THREAD_EDGES = 2**15
 with four and 26 with 16."""
 
 
-def default_threads(edges: int, each: int = THREAD_EDGES) -> int:
-    """Threads of a team unless the caller says: one for `each` edges, but as many as cores or MAX_THREADS.
+def default_threads(edges: int) -> int:
+    """Threads of a team unless the caller says: one for THREAD_EDGES, but as many as cores or MAX_THREADS.
 
     >>> default_threads(1000)
     1
     """
-    return min(1 + edges // each, usable_cores(), MAX_THREADS)
+    return min(1 + edges // THREAD_EDGES, usable_cores(), MAX_THREADS)
 
 
 class Team:

@@ -43,10 +43,6 @@ if TYPE_CHECKING:
 _LINE = 64
 """Bytes of a line of the cache, at which arrays begin."""
 
-EACH_THREAD = 2**17
-"""Edges for each thread. On 16 cores, graphs of 104, 172 and 353 thousand edges took one, two and three
-threads 3.05, 5.4 and 10.1 ms, and four, six and eight of them 3.4, 6.2 and 11.9."""
-
 MOST_THREADS = 8
 """On 16 cores, graphs of 3.2 and 3.9 M edges took 83 and 61 ms with eight threads, and 92 and 64 with 16."""
 
@@ -301,7 +297,7 @@ def rank_components(
     """
     nodes, schedule, damping = len(graph.degree), graph.schedule, settings.damping
     if threads is None:
-        threads = min(default_threads(int(graph.degree.sum(dtype=np.int64)), EACH_THREAD), MOST_THREADS)
+        threads = min(default_threads(int(graph.degree.sum(dtype=np.int64))), MOST_THREADS)
     team, tolerance = Team(threads), residual_tolerance(settings)
     vectors, contributions = _workspace(graph, damping)
     vectors.r[:] = 1 / nodes if teleport is None else teleport
