@@ -343,7 +343,7 @@ BUILD_MEMORY = option(
 )
 TMP = option(
     "--tmp DIR",
-    "Where to sort, with room for 4 to 24 bytes an edge, 8 or 16 more with a weight.",
+    "Where to sort, with room for 4 to 24 bytes an edge, 8 or 16 more with a weight, 4 with order dfs.",
     implied="beside G.zarr",
 )
 OVERWRITE = flag("--overwrite", "Replace an existing store once the new one is whole.")

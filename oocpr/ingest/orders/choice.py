@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,8 @@ from oocpr.errors import UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require, tile_edges_for
 from oocpr.ingest.nodes.strings import MAX_PIECE_NAMES, StringFile, write_strings
 from oocpr.ingest.orders.convergence import rehearsed_passes
-from oocpr.ingest.orders.depth_first import find_neighbours, nodes_left
+from oocpr.ingest.orders.depth_first import nodes_left
+from oocpr.ingest.orders.neighbours import Neighbours, find_neighbours, ranges_of
 from oocpr.ingest.orders.permutation import (
     EdgeScan,
     Order,
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
 
-    Rehearsal = Callable[[NDArray[np.uint32]], float]
-    """Gives the passes that are needed in an order of the nodes."""
+    Rehearsal = Callable[[Permutation | None], float]
+    """Gives the passes that are needed in an order of the nodes; None for their own."""
 
 
 WINDOWS = 16
@@ -290,16 +290,15 @@ def count_missed(keys, cache):
 
 ORDERS = ("keep", "degree", "host", "bfs", "dfs", "auto")
 
-_BYTES_PER_NODE = {"degree": 12, "host": 8, "bfs": 16, "dfs": 60, "auto": 16, "auto, rehearsed": 68}
+_BYTES_PER_NODE = {"degree": 12, "host": 8, "bfs": 16, "dfs": 64, "auto": 16, "auto, rehearsed": 72}
 """Most bytes per node that each way holds at once.
 
 Ordering by degree: row of a node, node of a row, id of a node; by host no ids. A breadth-first search:
 in-degree, row, parent and a place for each parent. Choosing: the same, more than in-degree, row and node of a
-finished order. Depth first: two orders, both degrees and one without duplicates, where neighbours begin, and
-what passes are rehearsed with (32); choosing with that, another order and copy of out-degrees.
+finished order. Depth first: three orders, both degrees and one without duplicates, where neighbours begin (8)
+and what passes are rehearsed with (32); choosing with that, another order and copy of out-degrees.
+Neighbours take what is left.
 """
-
-_BYTES_PER_EDGE = {"dfs": 4, "auto, rehearsed": 4}
 
 _DOING = {
     "degree": "Ordering {} nodes by out-degree",
@@ -331,6 +330,8 @@ class Ordering:
     def __post_init__(self) -> None:
         self._nodes = self.edges.nodes
         self._total: int | None = None
+        # Bytes that neighbours may take, and what is said to need memory.
+        self._room, self._doing = 0, ""
         self._scan = EdgeScan(
             self.edges.runs,
             self.edges.ids,
@@ -341,12 +342,14 @@ class Ordering:
         """Find the rows of an order, but "keep"; UsageError for hosts of nodes without names."""
         ids = self.edges.ids
         way = f"{order}, rehearsed" if order == "auto" and self._rehearsed else order
-        needed = self._nodes * _BYTES_PER_NODE[way] + self._scan.count * _BYTES_PER_EDGE.get(way, 0)
-        needed += _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
-        lacking = resident_after_trim() + needed - self.memory
+        needed = self._nodes * _BYTES_PER_NODE[way] + _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
+        searched = order == "dfs" or way == "auto, rehearsed"
+        lacking = resident_after_trim() + needed + 4 * self._scan.count * searched - self.memory
         if lacking > 0:
             self.edges.file.shed(lacking)
-        require(resident_after_trim() + needed, self.memory, _DOING[order].format(format_count(self._nodes)))
+        self._doing = _DOING[order].format(format_count(self._nodes))
+        self._room = self.memory - resident_after_trim() - needed
+        require(self.memory - self._room, self.memory, self._doing)
         if order == "host":
             return make_order(order, self._by_host(), ids)
         if order == "degree":
@@ -354,8 +357,10 @@ class Ordering:
             out_degree, _ = count_degrees(self._scan, self._nodes, sources=True)
             return make_order(order, order_by_degree(out_degree), ids)
         if order == "dfs":
-            self._total = 5 * self._scan.count
             out_degree, in_degree, _ = self._degrees()
+            # Degrees and samples, searches, and scans for the neighbours of both and for rehearsals.
+            scans = len(ranges_of(out_degree, self._room)) + 3 * len(ranges_of(in_degree, self._room))
+            self._total = (5 + scans) * self._scan.count
             permutation, *_ = self._by_dfs(in_degree, out_degree)
             unchanged = bool((permutation.nodes[1:] > permutation.nodes[:-1]).all())
             return make_order(order, None if unchanged else permutation, ids)
@@ -397,10 +402,7 @@ class Ordering:
     ) -> OrderCost:
         """Cost of an order, None for that of the nodes."""
         found = measure(take_sample(self._scan, in_degree, permutation))
-        if rehearsal is None:
-            return found
-        nodes = np.arange(self._nodes, dtype=np.uint32) if permutation is None else permutation.nodes
-        return replace(found, passes=rehearsal(nodes))
+        return found if rehearsal is None else replace(found, passes=rehearsal(permutation))
 
     def _by_dfs(
         self, in_degree: NDArray[np.uint32], out_degree: NDArray[np.uint32]
@@ -409,16 +411,45 @@ class Ordering:
 
         Returns what rehearses passes in any order, too.
         """
-        receivers = find_neighbours(self._scan, out_degree, outgoing=True)
-        merged, found = receivers.degree(), [nodes_left(receivers)[::-1].copy()]
-        del receivers
-        senders = find_neighbours(self._scan, in_degree, outgoing=False)
-        found.append(nodes_left(senders))
-        rehearsal = partial(rehearsed_passes, senders, merged, tile_edges=tile_edges_for(self._scan.count))
+        tile_edges = tile_edges_for(self._scan.count)
+        largest = int(max(in_degree.max(initial=0), out_degree.max(initial=0)))
+        # Of a run of rows all neighbours are in memory, and so are those of a row.
+        require(self.memory - self._room + 4 * (tile_edges + largest), self.memory, self._doing)
+        receivers = self._find_neighbours(out_degree, outgoing=True)
+        merged, found = receivers.degree(), [self._nodes_left(receivers)[::-1].copy()]
+        senders = self._find_neighbours(in_degree, outgoing=False)
+        found.append(self._nodes_left(senders))
+        del receivers, senders
+
+        def rehearsal(permutation: Permutation | None) -> float:
+            nodes = np.arange(self._nodes, dtype=np.uint32) if permutation is None else permutation.nodes
+            of_rows = self._find_neighbours(in_degree[nodes], outgoing=False, permutation=permutation)
+            try:
+                return rehearsed_passes(of_rows, merged, nodes, tile_edges)
+            finally:
+                of_rows.close()
+
         costs = [self._measure(Permutation(invert(nodes), nodes), in_degree, rehearsal) for nodes in found]
         best = min((0, 1), key=lambda k: costs[k].stored * costs[k].passes)
         nodes = found[best]
         return Permutation(invert(nodes), nodes), costs[best], rehearsal
+
+    def _find_neighbours(
+        self, degree: NDArray[np.uint32], *, outgoing: bool, permutation: Permutation | None = None
+    ) -> Neighbours:
+        """Neighbours of each row, in memory as far as there is room."""
+        rows = _NO_NODES if permutation is None else permutation.rows
+        return find_neighbours(
+            self._scan, degree, outgoing=outgoing, rows=rows, room=self._room, spill_dir=self.spill_dir
+        )
+
+    def _nodes_left(self, neighbours: Neighbours) -> NDArray[np.uint32]:
+        """Search, and free the neighbours."""
+        each = self._scan.count / max(self._nodes, 1)
+        try:
+            return nodes_left(neighbours, lambda nodes: self._scan.advance(int(nodes * each)))
+        finally:
+            neighbours.close()
 
     def _cheapest(self) -> tuple[str, Permutation | None, IdBitmap | None, str]:
         """Measure the orders that may pay; the rows of the cheapest so far are on the disk."""

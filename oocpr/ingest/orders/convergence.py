@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from oocpr.jit import entry
 
 if TYPE_CHECKING:
-    from oocpr.ingest.orders.depth_first import Neighbours
+    from oocpr.ingest.orders.neighbours import Neighbours
 
 DAMPING = 0.85
 DIGITS, MOST_PASSES, SWEEPS, MIXED = 6, 16, 4, 2
@@ -37,7 +37,7 @@ def rehearsed_passes(
     Parameters
     ----------
     senders
-        Where the edges of each node come from.
+        Where the edges of each row come from.
     out_degree
         Edges that leave each node, duplicates merged; uint32, shape (nodes,).
     nodes
@@ -48,7 +48,12 @@ def rehearsed_passes(
     changes, outcomes = (np.zeros((MIXED, nodes.size), np.float32) for _ in range(2))
     before_last = digits = 0.0
     for number in range(MOST_PASSES):
-        _go_over(senders.starts, senders.nodes, out_degree, nodes, tile_edges, now)
+        low = 0
+        while low < nodes.size:
+            high = int(_end_of_run(senders.starts, low, tile_edges))
+            begin, end = int(senders.starts[low]), int(senders.starts[high])
+            _go_over(senders.starts, senders.between(begin, end), begin, out_degree, nodes, low, high, now)
+            low = high
         products = np.zeros((MIXED, MIXED + 1))
         change, total = _compare(before, now, out_degree, changes, products, number)
         digits = math.log10(total / change) if change else math.inf
@@ -63,26 +68,25 @@ def rehearsed_passes(
 
 
 @entry()
-def _go_over(starts, senders, out_degree, nodes, tile_edges, now):
-    """Do a pass, in place."""
-    low = 0
-    while low < nodes.size:
-        high = low
-        edges = 0
-        while high < nodes.size and (edges < tile_edges or high == low):
-            node = np.uint64(nodes[high])
-            edges += np.int64(starts[node + np.uint64(1)]) - np.int64(starts[node])
-            high += 1
-        for _ in range(SWEEPS):
-            for row in range(low, high):
-                node = np.uint64(nodes[row])
-                if out_degree[node] == 0:
-                    continue
-                received = 1.0
-                for k in range(starts[node], starts[node + np.uint64(1)]):
-                    received += now[senders[k]]
-                now[node] = received * DAMPING / out_degree[node]
-        low = high
+def _end_of_run(starts, low, tile_edges):
+    high = low
+    while high < starts.size - 1 and (np.int64(starts[high] - starts[low]) < tile_edges or high == low):
+        high += 1
+    return high
+
+
+@entry()
+def _go_over(starts, senders, begin, out_degree, nodes, low, high, now):
+    """Go over a run of rows, in place; `senders` are theirs, which begin there."""
+    for _ in range(SWEEPS):
+        for row in range(low, high):
+            node = np.uint64(nodes[row])
+            if out_degree[node] == 0:
+                continue
+            received = 1.0
+            for k in range(np.int64(starts[row]) - begin, np.int64(starts[row + 1]) - begin):
+                received += now[senders[k]]
+            now[node] = received * DAMPING / out_degree[node]
 
 
 @entry()

@@ -6,8 +6,8 @@ goes over the rows, and a pass takes ranks along whole chains: call, citation an
 half of the passes that other orders do. Which direction is better depends on the graph, see
 `oocpr.ingest.orders.convergence`.
 
-A search asks for the neighbours of any node at any time, so all edges are in memory, in four bytes each. It
-begins at the nodes in their order and takes neighbours by number: the order follows from the graph alone.
+A search asks for the neighbours of any node at any time. It begins at the nodes in their order and takes
+neighbours by number: the order follows from the graph alone.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -16,104 +16,76 @@ begins at the nodes in their order and takes neighbours by number: the order fol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.ingest.nodes.hashing import NOT_FOUND
+from oocpr.ingest.orders.neighbours import PAGE, Neighbours
 from oocpr.jit import entry
 
-
-class Neighbours(NamedTuple):
-    """Other ends of the edges of each node: of v ``nodes[starts[v]:starts[v + 1]]``, ascending, each once."""
-
-    starts: NDArray[np.unsignedinteger[Any]]
-    nodes: NDArray[np.uint32]
-
-    def degree(self) -> NDArray[np.uint32]:
-        """Edges of each node, duplicates merged."""
-        return np.diff(self.starts).astype(np.uint32)
+_DONE, _GOING_ON = -1, -2
+_AT_ONCE = 1 << 20
+"""Nodes that a search leaves before somebody is told."""
 
 
-def find_neighbours(
-    scan: Iterable[NDArray[np.uint64]], degree: NDArray[np.uint32], *, outgoing: bool
-) -> Neighbours:
-    """List the nodes that edges of each node run to if `outgoing`, else those that they come from.
+def nodes_left(neighbours: Neighbours, advance: Callable[[int], None] = lambda _: None) -> NDArray[np.uint32]:
+    """List all nodes as a depth-first search leaves them; uint32, shape (nodes,).
 
-    `degree` counts the edges of each node on that side, and duplicates with them.
+    `advance` is told how many nodes were left since the last time.
     """
-    edges = int(degree.sum(dtype=np.int64))
-    starts: NDArray[Any] = np.empty(degree.size + 1, np.uint32 if edges < 1 << 32 else np.uint64)
-    degree.cumsum(out=starts[:-1])
-    starts[-1] = edges
-    nodes = np.empty(edges, np.uint32)
-    own, other = (np.uint64(0), np.uint64(32)) if outgoing else (np.uint64(32), np.uint64(0))
-    for keys in scan:
-        _fill(keys, own, other, starts, nodes)
-    return Neighbours(starts, nodes[: _sort(starts, nodes)])
-
-
-@entry()
-def _fill(keys, own, other, starts, nodes):
-    """Put neighbours from the end of each node's places on; starts are the ends before."""
-    low = np.uint64(0xFFFFFFFF)
-    for key in keys:
-        node = key >> own & low
-        starts[node] -= starts.dtype.type(1)
-        nodes[starts[node]] = key >> other & low
-
-
-@entry()
-def _sort(starts, nodes):
-    """Sort the neighbours of each node, and keep each of them once; returns how many are left."""
-    kept = 0
-    begin = starts[0]
-    for node in range(starts.size - 1):
-        end = starts[node + 1]
-        nodes[begin:end].sort()
-        starts[node] = kept
-        for k in range(begin, end):
-            if k == begin or nodes[k] != nodes[k - 1]:
-                nodes[kept] = nodes[k]
-                kept += 1
-        begin = end
-    starts[starts.size - 1] = kept
-    return kept
-
-
-def nodes_left(neighbours: Neighbours) -> NDArray[np.uint32]:
-    """List all nodes as a depth-first search leaves them; uint32, shape (nodes,)."""
-    left: NDArray[np.uint32] = _search(*neighbours)
-    return left
-
-
-@entry()
-def _search(starts, neighbours):
-    nodes = starts.size - 1
-    left = np.empty(nodes, np.uint32)
-    following = starts[:nodes].copy()
+    starts = neighbours.starts
+    left = np.empty(starts.size - 1, np.uint32)
+    following = starts[:-1].copy()
     # Where the search came from; a node that it began at came from itself.
-    parents = np.full(nodes, NOT_FOUND)
-    place = 0
-    for root in range(nodes):
-        if parents[root] != NOT_FOUND:
-            continue
-        node = np.uint32(root)
-        parents[node] = node
-        while True:
-            at = following[node]
-            if at < starts[node + np.uint64(1)]:
-                following[node] = at + starts.dtype.type(1)
-                reached = neighbours[at]
-                if parents[reached] == NOT_FOUND:
-                    parents[reached] = node
-                    node = reached
-                continue
-            left[place] = node
-            place += 1
-            if parents[node] == node:
+    parents = np.full(left.size, NOT_FOUND)
+    # The node that it began at last, how many it has left, and the node that it is at or -1.
+    state = np.array([0, 0, -1])
+    while True:
+        before = int(state[1])
+        missing = _search(
+            starts, neighbours.slots, neighbours.used, neighbours.pages, following, parents, left, state
+        )
+        advance(int(state[1]) - before)
+        if missing == _DONE:
+            return left
+        if missing != _GOING_ON:
+            neighbours.bring(int(missing))
+
+
+@entry()
+def _search(starts, slots, used, pages, following, parents, left, state):
+    """Search on; returns the page without which it cannot, or _DONE or _GOING_ON."""
+    root, place, node = state
+    stop = place + _AT_ONCE
+    missing = np.int64(_GOING_ON)
+    while place < stop:
+        if node < 0:
+            while root < left.size and parents[root] != NOT_FOUND:
+                root += 1
+            if root == left.size:
+                missing = np.int64(_DONE)
                 break
-            node = parents[node]
-    return left
+            node = root
+            parents[node] = node
+        here = np.uint64(node)
+        at = np.uint64(following[here])
+        if at < np.uint64(starts[here + np.uint64(1)]):
+            page = at // np.uint64(PAGE)
+            slot = slots[page]
+            if slot < 0:
+                missing = np.int64(page)
+                break
+            used[slot] = 1
+            following[here] = at + np.uint64(1)
+            reached = np.uint64(pages[np.uint64(slot), at % np.uint64(PAGE)])
+            if parents[reached] == NOT_FOUND:
+                parents[reached] = node
+                node = np.int64(reached)
+            continue
+        left[place] = node
+        place += 1
+        node = np.int64(parents[here]) if parents[here] != here else np.int64(-1)
+    state[0], state[1], state[2] = root, place, node
+    return missing

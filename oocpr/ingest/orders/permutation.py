@@ -65,8 +65,12 @@ class EdgeScan:
                 if self._ids is not None:
                     self._ids.relabel(keys)
                 yield keys
-                self._done += keys.size
-                self._on_progress(self._done)
+                self.advance(keys.size)
+
+    def advance(self, edges: int) -> None:
+        """Count edges that were gone over otherwise."""
+        self._done += edges
+        self._on_progress(self._done)
 
 
 def count_degrees(
