@@ -27,6 +27,7 @@ from oocpr.ingest.budget import SLACK_BYTES, require, tile_edges_for
 from oocpr.ingest.nodes.strings import MAX_PIECE_NAMES, StringFile, write_strings
 from oocpr.ingest.orders.convergence import rehearsed_passes
 from oocpr.ingest.orders.depth_first import nodes_left
+from oocpr.ingest.orders.neighbourhoods import search_helps
 from oocpr.ingest.orders.neighbours import Neighbours, find_neighbours, ranges_of
 from oocpr.ingest.orders.permutation import (
     EdgeScan,
@@ -170,7 +171,11 @@ _SHARE = 8
 and tears apart what the source may have put together for reasons that a sample does not show."""
 
 _SEARCHED_EDGES, _SEARCHED_NODES = 1 << 24, 1 << 22
-"""Most edges and nodes of a graph that is searched unasked, with all edges in memory."""
+"""Most edges and nodes of a graph that is searched unasked, whatever it is like."""
+
+_MOST_SEARCHED = 1 << 30
+"""Most edges of one that is searched if a sample of neighbourhoods shows that it helps; a search takes 1 us
+for each."""
 
 _ORDER_NAMES = {
     "keep": "as in the source",
@@ -341,15 +346,8 @@ class Ordering:
     def find(self, order: str) -> Order:
         """Find the rows of an order, but "keep"; UsageError for hosts of nodes without names."""
         ids = self.edges.ids
-        way = f"{order}, rehearsed" if order == "auto" and self._rehearsed else order
-        needed = self._nodes * _BYTES_PER_NODE[way] + _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
-        searched = order == "dfs" or way == "auto, rehearsed"
-        lacking = resident_after_trim() + needed + 4 * self._scan.count * searched - self.memory
-        if lacking > 0:
-            self.edges.file.shed(lacking)
         self._doing = _DOING[order].format(format_count(self._nodes))
-        self._room = self.memory - resident_after_trim() - needed
-        require(self.memory - self._room, self.memory, self._doing)
+        self._make_room(f"{order}, rehearsed" if order == "auto" and self._rehearsed else order)
         if order == "host":
             return make_order(order, self._by_host(), ids)
         if order == "degree":
@@ -369,6 +367,17 @@ class Ordering:
         out_degree, in_degree, connected = self._degrees()
         del out_degree
         return make_order(order, order_by_bfs(self._scan, in_degree, connected), ids)
+
+    def _make_room(self, way: str) -> None:
+        """Have memory for a way to find an order, and as much as there is for neighbours if it searches."""
+        order, _, rehearsed = way.partition(",")
+        needed = self._nodes * _BYTES_PER_NODE[way] + _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
+        neighbours = 4 * self._scan.count if order == "dfs" or rehearsed else 0
+        lacking = resident_after_trim() + needed + neighbours - self.memory
+        if lacking > 0:
+            self.edges.file.shed(lacking)
+        self._room = self.memory - resident_after_trim() - needed
+        require(self.memory - self._room, self.memory, self._doing)
 
     def _degrees(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
         """Count the edges that leave and reach each node, and the nodes with edges."""
@@ -472,10 +481,24 @@ class Ordering:
                 del permutation
             else:
                 costs["keep"] = self._measure(None, in_degree, None)
+            helps = (
+                not self._rehearsed
+                and self._scan.count <= _MOST_SEARCHED
+                and costs["keep"].stored >= costs["keep"].edges
+                and search_helps(self._scan, in_degree, out_degree, self.spill_dir)
+            )
             add("degree", order_by_degree(out_degree.copy() if self._rehearsed else out_degree))
             some = self._names(MAX_PIECE_NAMES)
             if some is not None and looks_like_urls(some.pieces()):
                 add("host", self._by_host())
+            if helps and choose(costs) != "host":
+                del out_degree
+                self._make_room("dfs")
+                out_degree, *_ = count_degrees(self._scan, self._nodes, sources=True)
+                permutation, cost, _ = self._by_dfs(in_degree, out_degree)
+                # Nothing is known of the passes of others.
+                add("dfs", permutation, replace(cost, passes=1.0))
+                del permutation
             if search_pays(costs, self._scan.count):
                 add("bfs", order_by_bfs(self._scan, in_degree, connected))
             name = choose(costs)
