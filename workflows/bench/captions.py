@@ -12,6 +12,12 @@ PASSES = """
 Damping 0.85, tiles as an import makes them by default; in brackets gathers of edges, tile-local sweeps
 included, in full passes.
 """
+ORDERS = """
+[Orders](node-orders.md) by `oocpr import --order` within 4 GiB: bytes per edge, passes of method `mixed` to a
+residual of 1e-10 in one stripe and in four, and bytes to an answer, encoded bytes times passes in one stripe,
+over those of the best order. What `auto` chose, and how it compares; time of the whole import and the most
+memory of its process.
+"""
 SKIPPING = """
 Passes' worth of bytes to a residual of 1e-11, without and with skipping; from nothing and, with edges added,
 from the ranks of before. Who skips is told for nothing how much residual each of 64 tiles holds; a run would

@@ -21,6 +21,7 @@ import captions as cap
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
+ORDERS = ("keep", "degree", "bfs", "dfs", "auto")
 PAGE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 BEGIN, END = "<!-- results:begin -->\n", "<!-- results:end -->\n"
 
@@ -358,6 +359,21 @@ def skipping(found: Cells) -> list[str]:
     return table(["graph; new edges:", *heads], rows)
 
 
+def orders(found: Cells) -> list[str]:
+    """Bytes per edge, passes in one stripe and four, and bytes to an answer over those of the best order."""
+    rows = []
+    for name, ways in found["graphs"].items():
+        answer = {order: way["bytes"] * way["passes"][0] for order, way in ways.items()}
+        over = {order: f"{sent / min(answer.values()):.2f}" for order, sent in answer.items()}
+        cells = {
+            order: f"{way['bytes'] / way['edges']:.2f}, {way['passes'][0]}/{way['passes'][1]}, {over[order]}"
+            for order, way in ways.items()
+        } | {"auto": f"{ways['auto']['order']}, {over['auto']}"}
+        row = [name, f"{ways['keep']['edges'] / 1e6:.2f} M", *(cells.get(order, "") for order in ORDERS)]
+        rows.append(row + [f"{ways[k]['seconds']:.1f} s, {ways[k]['peak, MiB']} MiB" for k in ORDERS[3:]])
+    return table(["graph", "edges", *ORDERS, "import dfs", "import auto"], rows)
+
+
 def whole_run(cell: Cells, default: Cells) -> str:
     """Time and passes of runs, and times over those of the default."""
     taken, usual = median(cell["seconds"]), median(default["seconds"])
@@ -447,6 +463,7 @@ def page() -> str:
     one = memory["one device"]
     sections: list[tuple[str, str, list[str], str]] = [
         ("Passes until the residual is below 1e-10", cap.PASSES, passes(load("passes")), "passes"),
+        ("Orders of the nodes, two cores", cap.ORDERS, orders(load("orders")), "orders"),
         ("What skipping tiles could save", cap.SKIPPING, skipping(load("skipping")), "skipping"),
         ("Systems of earlier papers, two cores", cap.PAPERS, papers(load("papers")), "papers"),
         ("Systems of earlier papers, one H200", cap.PAPERS_DEVICE,
