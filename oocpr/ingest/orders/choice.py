@@ -226,18 +226,6 @@ def choose(costs: Mapping[str, OrderCost]) -> str:
     return best
 
 
-def search_pays(costs: Mapping[str, OrderCost], edges: int) -> bool:
-    """Whether a search pays: on small graphs whose cheapest order takes a byte per edge or more.
-
-    Examples
-    --------
-    >>> [search_pays({"keep": OrderCost(100, stored, 0)}, 1000) for stored in (160, 60)]
-    [True, False]
-    """
-    best = costs[choose(costs)]
-    return edges <= _SEARCHED_EDGES and best.stored >= best.edges > 0
-
-
 def explain(chosen: str, costs: Mapping[str, OrderCost]) -> str:
     """Say why an order was chosen, in one line."""
     cost, keep = costs[chosen], costs["keep"]
@@ -355,7 +343,7 @@ class Ordering:
             out_degree, _ = count_degrees(self._scan, self._nodes, sources=True)
             return make_order(order, order_by_degree(out_degree), ids)
         if order == "dfs":
-            out_degree, in_degree, _ = self._degrees()
+            out_degree, in_degree = self._degrees()
             # Degrees and samples, searches, and scans for the neighbours of both and for rehearsals.
             scans = len(ranges_of(out_degree, self._room)) + 3 * len(ranges_of(in_degree, self._room))
             self._total = (5 + scans) * self._scan.count
@@ -364,7 +352,8 @@ class Ordering:
             return make_order(order, None if unchanged else permutation, ids)
         if order == "auto":
             return make_order(*self._cheapest())
-        out_degree, in_degree, connected = self._degrees()
+        out_degree, in_degree = self._degrees()
+        connected = int(np.count_nonzero(out_degree | in_degree))
         del out_degree
         return make_order(order, order_by_bfs(self._scan, in_degree, connected), ids)
 
@@ -379,10 +368,9 @@ class Ordering:
         self._room = self.memory - resident_after_trim() - needed
         require(self.memory - self._room, self.memory, self._doing)
 
-    def _degrees(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
-        """Count the edges that leave and reach each node, and the nodes with edges."""
-        degrees = count_degrees(self._scan, self._nodes, sources=True, destinations=True)
-        return *degrees, int(np.count_nonzero(degrees[0] | degrees[1]))
+    def _degrees(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Count the edges that leave and reach each node."""
+        return count_degrees(self._scan, self._nodes, sources=True, destinations=True)
 
     def _names(self, count: int | None = None) -> StringFile | None:
         """Names of the nodes, at least of the first `count`; None if there are none."""
@@ -462,7 +450,7 @@ class Ordering:
 
     def _cheapest(self) -> tuple[str, Permutation | None, IdBitmap | None, str]:
         """Measure the orders that may pay; the rows of the cheapest so far are on the disk."""
-        out_degree, in_degree, connected = self._degrees()
+        out_degree, in_degree = self._degrees()
         costs: dict[str, OrderCost] = {}
         rehearsal: Rehearsal | None = None
 
@@ -499,8 +487,6 @@ class Ordering:
                 # Nothing is known of the passes of others.
                 add("dfs", permutation, replace(cost, passes=1.0))
                 del permutation
-            if search_pays(costs, self._scan.count):
-                add("bfs", order_by_bfs(self._scan, in_degree, connected))
             name = choose(costs)
             rows = None if name == "keep" else file.read_array(np.uint32, 0, self._nodes)
         chosen = None if rows is None else Permutation(rows, invert(rows))
