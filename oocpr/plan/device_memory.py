@@ -198,7 +198,8 @@ class DeviceTiers:
         Examples
         --------
         >>> need = DeviceNeed(0, 0, 0, 1000, 0)
-        >>> [DeviceTiers(memory, need, 1, 0, 0, 0, 3, True, typical=900).at_once for memory in (1899, 1900)]
+        >>> given = need.total + 899, need.total + 900
+        >>> [DeviceTiers(memory, need, 1, 0, 0, 0, 3, True, typical=900).at_once for memory in given]
         [0, 900]
         """
         ample = self.max_bytes + self.typical <= self.memory and self.sharing == 1
