@@ -1,6 +1,8 @@
 """Samples of neighbourhoods tell graphs whose nodes were shuffled from those that no search helps."""
 
 import lzma
+import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,9 +11,14 @@ from hypothesis import strategies as st
 from scipy.io import mmread
 
 import oocpr
-from oocpr.ingest.orders import neighbourhoods
+from oocpr.errors import DoesNotFitError
+from oocpr.ingest.budget import SLACK_BYTES
+from oocpr.ingest.orders import choice, neighbourhoods
 from oocpr.ingest.orders.neighbourhoods import HUB, grow, search_helps
+from oocpr.ingest.read import SpilledEdges
 from oocpr.ingest.spill.files import SpillDir
+from oocpr.ingest.spill.partition import KeyRun
+from oocpr.system import resident_after_trim
 
 from .test_orders import Keys
 
@@ -95,10 +102,24 @@ def test_nothing_grows_through_a_hub():
     assert np.count_nonzero(marks[2 : HUB + 2]) == 0
 
 
+def test_a_search_without_memory_is_refused_with_a_way_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(choice, "_SEARCHED_EDGES", 1 << 20)
+    nodes = 1 << 20
+    pairs = shuffled(ring(nodes, 2), nodes).astype(np.uint64)
+    with SpillDir(tmp_path) as folder:
+        file = folder.file()
+        file.write(0, pairs[:, 1] << np.uint64(32) | pairs[:, 0])
+        run = KeyRun.of_words(file, 0, len(pairs), 0, nodes << 32)
+        spilled = SpilledEdges(file, len(pairs), nodes, None, None, [run], None)
+        memory = resident_after_trim() + 40 * nodes + choice._BYTES_BESIDE["auto"] + SLACK_BYTES
+        source = SimpleNamespace(name="ring", labels=None)
+        with pytest.raises(DoesNotFitError, match=r"Choosing an order of 1\.05 M nodes needs") as caught:
+            choice.Ordering(spilled, source, folder, memory, lambda *_: None).find("auto")
+        assert re.fullmatch(r"Give at least .* of memory, or name an order: .*\.", caught.value.remedy)
+
+
 @pytest.mark.long
 def test_a_shuffled_crawl_is_searched_unasked(tmp_path, graphs, monkeypatch):
-    from oocpr.ingest.orders import choice
-
     # As of a graph too large to be searched whatever it is like.
     monkeypatch.setattr(choice, "_SEARCHED_EDGES", 1 << 20)
     crawl = oocpr.import_graph(graphs / "cnr-2000.mtx.xz", tmp_path / "crawl.zarr", order="auto")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.errors import UsageError
+from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require, tile_edges_for
 from oocpr.ingest.nodes.strings import MAX_PIECE_NAMES, StringFile, write_strings
 from oocpr.ingest.orders.convergence import rehearsed_passes
@@ -481,7 +481,11 @@ class Ordering:
                 add("host", self._by_host())
             if helps and choose(costs) != "host":
                 del out_degree
-                self._make_room("dfs")
+                try:
+                    self._make_room("dfs")
+                except DoesNotFitError as error:
+                    less = "or name an order: degree takes less"
+                    raise DoesNotFitError(error.cause, f"{error.remedy.rstrip('.')}, {less}.") from error
                 out_degree, *_ = count_degrees(self._scan, self._nodes, sources=True)
                 permutation, cost, _ = self._by_dfs(in_degree, out_degree)
                 # Nothing is known of the passes of others.
