@@ -39,7 +39,8 @@ def slots_for(entries: int) -> int:
 
 
 @inner()
-def _mix(word):  # type: ignore[no-untyped-def]
+def mix(word):  # type: ignore[no-untyped-def]
+    """A word that looks drawn at random: the finalizer of splitmix64 (Steele, Lea, Flood 2014)."""
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return word ^ (word >> np.uint64(31))
@@ -52,7 +53,7 @@ def _number(words, checks, key, slots, numbers, firsts):  # type: ignore[no-unty
     mask = np.uint64(slots.size - 1)
     for i in range(words.size):
         word = words[i]
-        at = _mix(word ^ key) & mask
+        at = mix(word ^ key) & mask
         while True:
             entry = slots[at]
             if entry == 0:
@@ -88,7 +89,7 @@ def factorize(
 def _enter(known, key, slots):  # type: ignore[no-untyped-def]
     mask = np.uint64(slots.size - 1)
     for i in range(known.size):
-        at = _mix(known[i] ^ key) & mask
+        at = mix(known[i] ^ key) & mask
         while slots[at] != 0:
             at = (at + _ONE) & mask
         slots[at] = i + 1
@@ -104,7 +105,7 @@ def _find(words, known, key, slots, places):  # type: ignore[no-untyped-def]
         places[i] = NOT_FOUND
         if word < low or word > high:
             continue
-        at = _mix(word ^ key) & mask
+        at = mix(word ^ key) & mask
         while True:
             entry = slots[at]
             if entry == 0:

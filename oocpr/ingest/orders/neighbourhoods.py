@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from oocpr.ingest.nodes.hashing import mix
 from oocpr.ingest.orders.depth_first import nodes_left
 from oocpr.ingest.orders.neighbours import find_neighbours
 from oocpr.ingest.orders.permutation import invert, order_by_degree
 from oocpr.ingest.rows import unique_sorted
-from oocpr.jit import entry, inner
+from oocpr.jit import entry
 from oocpr.store.codec.tiles import encode_tile
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ STARTS, NODES, EDGES = 8, 1 << 13, 1 << 19
 """Neighbourhoods, and the most nodes and edges of all of them."""
 
 MOST_SCANS = 16
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+"""What splitmix64 adds before it mixes; without it the hash of node 0 is 0."""
 
 _REACHED = 2
 """Mark of a node that has just been reached."""
@@ -109,19 +113,10 @@ def _least_of(nodes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return nodes[np.argsort(hashes, kind="stable")[:count]]
 
 
-@inner()
-def _hash(node):
-    """A number that looks drawn at random: the finalizer of splitmix64 (Steele, Lea, Flood 2014)."""
-    z = node + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return z ^ z >> np.uint64(31)
-
-
 @entry()
 def _hash_all(nodes, hashes):
     for k in range(nodes.size):
-        hashes[k] = _hash(np.uint64(nodes[k]))
+        hashes[k] = mix(np.uint64(nodes[k]) + _STEP)
 
 
 @entry()
@@ -129,7 +124,7 @@ def _find_starts(in_degree, out_degree, starts):
     """Find the nodes with the least hashes among those with some edges that are no hubs."""
     for node in range(in_degree.size):
         edges = np.uint64(in_degree[node]) + np.uint64(out_degree[node])
-        found = _hash(np.uint64(node))
+        found = mix(np.uint64(node) + _STEP)
         last = starts.shape[1] - 1
         if not np.uint64(2) <= edges <= np.uint64(HUB) or found >= starts[0, last]:
             continue
