@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-import signal
-import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -30,13 +27,12 @@ from oocpr.jobs.results import (
 )
 from oocpr.jobs.status import PROGRESS, ProgressFile
 from oocpr.jobs.steps import Decision, Record, Stamp, Step, broken_limits, decide, options_of
+from oocpr.jobs.time_limit import ended_at
 from oocpr.sources.files import check_apart, input_file, input_files, stamp
 from oocpr.system import resident_after_trim
 from oocpr.units import format_error_bound, format_seconds
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from oocpr.engine.checkpoint import Checkpoints
     from oocpr.jobs.job_file import Job
     from oocpr.progress import Progress
@@ -46,16 +42,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _AGAIN = "Run the job again: it goes on."
-
-_ALARM_INTERVAL = 0.01
-"""Seconds after which the signal comes again, since what is raised may be lost."""
-
-_GOING_ON = (
-    *("logging", "weakref", "_weakrefset", "importlib._bootstrap", "importlib._bootstrap_external"),
-    "numba.core.codegen",
-)
-"""Modules that write what is raised in them, and go on, or whose callers do without what they import; and the
-one that hands code to LLVM, which calls back for code that nobody knows if that is broken off."""
 
 _COMPARED_BYTES = 112
 """Bytes of memory per node that a comparison takes at most, beside names."""
@@ -279,19 +265,8 @@ class _Run:
             f"the job was stopped: its time limit of {format_seconds(self._job.time_limit or 0)} is over.",
             _AGAIN,
         )
-
-        def stop(_: int, frame: FrameType | None) -> None:
-            # The signal comes again, until the block is left, since what is raised may be lost.
-            if not loses_exceptions(frame) and not is_handled(late):
-                raise late
-
-        before = signal.signal(signal.SIGALRM, stop)
-        signal.setitimer(signal.ITIMER_REAL, max(1e-3, self._deadline - time.monotonic()), _ALARM_INTERVAL)
-        try:
+        with ended_at(self._deadline, late):
             yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
 
     def _given(self) -> dict[str, Any]:
         """Parameters that an import and an append have alike."""
@@ -443,28 +418,6 @@ class _Run:
         for name in self._folder.prune(job.publication.keep, job.publication.keep_graphs):
             _LOG.debug("%s was removed", name)
         self._summary |= {"outcome": "published", "result": str(result)}
-
-
-def loses_exceptions(frame: FrameType | None) -> bool:
-    """Whether an exception in a frame goes nowhere: it or a caller logs, destroys, imports or compiles."""
-    while frame is not None:
-        if frame.f_globals.get("__name__") in _GOING_ON or frame.f_code.co_name == "__del__":
-            return True
-        if frame.f_code.co_argcount:
-            first = frame.f_locals.get(frame.f_code.co_varnames[0])
-            # What a weak reference calls gets it, and what it referred to is gone.
-            if isinstance(first, weakref.ref) and first() is None:
-                return True
-        frame = frame.f_back
-    return False
-
-
-def is_handled(error: BaseException) -> bool:
-    """Whether this thread is cleaning up after an error, or handles one that has come of it."""
-    handled = sys.exc_info()[1]
-    while handled is not None and handled is not error:
-        handled = handled.__cause__ or handled.__context__
-    return handled is not None
 
 
 def comparison_facts(found: Comparison, name: str) -> dict[str, Any]:

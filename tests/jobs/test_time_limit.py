@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures._base as futures
 import contextlib
 import importlib
 import logging
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numba
 import pytest
+import zarr
 from numba.core.codegen import JITCPUCodegen
 
-from oocpr.jobs.run import is_handled, loses_exceptions
+from oocpr.jobs.time_limit import ended_at, is_handled, loses_exceptions
 
 found: list[bool] = []
 
@@ -39,8 +45,11 @@ def finalized() -> None:
 
 
 def called_back() -> None:
+    def gone(_: weakref.ref[Kept]) -> None:
+        look()
+
     kept = Kept()
-    reference = weakref.ref(kept, look)
+    reference = weakref.ref(kept, gone)
     del kept
     assert reference() is None
 
@@ -108,6 +117,28 @@ def test_no_code_is_lost_on_its_way_to_llvm(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(found)
 
 
+def test_a_call_is_handed_to_the_thread_of_zarr_whole_and_waited_for_no_longer_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = zarr.open_group(tmp_path / "store")
+    hand_over = asyncio.run_coroutine_threadsafe
+
+    def handing(*given: Any) -> Any:
+        look()
+        return hand_over(*given)
+
+    class Waiting(futures._AcquireFutures):
+        def __enter__(self) -> None:
+            look()
+            super().__enter__()
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", handing)
+    monkeypatch.setattr(futures, "_AcquireFutures", Waiting)
+    found.clear()
+    group.attrs["nodes"] = 3
+    assert found[:2] == [True, False]
+
+
 def test_an_error_is_handled_until_it_is_let_go() -> None:
     late, other = ValueError("late"), KeyError("other")
     assert not is_handled(late)
@@ -134,3 +165,20 @@ def test_an_error_is_handled_until_it_is_let_go() -> None:
         raise other
     except KeyError:
         assert not is_handled(ValueError("late"))
+
+
+def wait_for_ever() -> None:
+    try:
+        threading.Event().wait()
+    except TimeoutError:
+        raise RuntimeError("release unlocked lock") from None
+
+
+def test_what_comes_of_the_error_is_that_error() -> None:
+    with pytest.raises(TimeoutError), ended_at(time.monotonic(), TimeoutError()):
+        wait_for_ever()
+
+
+def test_errors_of_the_block_stay_what_they_are() -> None:
+    with pytest.raises(KeyError), ended_at(time.monotonic() + 600, TimeoutError()):
+        raise KeyError
