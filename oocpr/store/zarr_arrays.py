@@ -235,12 +235,14 @@ class StoredArray:
         """
         out = np.empty(hi - lo, self.array.dtype)
         root, most = str(self.store.root), self._max_bytes + CRC_BYTES + 8 & ~7  # type: ignore[attr-defined]
-        begins = np.arange(_CHUNKS_AT_ONCE) * most
-        limits, own = np.full(_CHUNKS_AT_ONCE, self._max_bytes), threading.local()
+        chunks = range(lo // self.chunk, -(-hi // self.chunk))
+        together = min(_CHUNKS_AT_ONCE, len(chunks))
+        begins = np.arange(together) * most
+        limits, own = np.full(together, self._max_bytes), threading.local()
 
         def read(first: int, last: int) -> None:
             if not hasattr(own, "room"):
-                own.room = np.empty(_CHUNKS_AT_ONCE * most, np.uint8)
+                own.room = np.empty(together * most, np.uint8)
             chunks = range(first, last)
             paths = [f"{root}/{self.key(chunk)}" for chunk in chunks]
             sizes, _ = read_files(paths, own.room, begins[: len(chunks)], limits[: len(chunks)])
@@ -264,13 +266,12 @@ class StoredArray:
                 values = np.frombuffer(decompress(coded), out.dtype)
                 out[first - lo : last - lo] = values[first - begin : last - begin]
 
-        chunks = range(lo // self.chunk, -(-hi // self.chunk))
-        firsts = chunks[::_CHUNKS_AT_ONCE]
+        firsts = chunks[::together]
         if len(firsts) == 1:
             read(chunks.start, chunks.stop)
             return out
         with ThreadPoolExecutor(min(MAX_THREADS, usable_cores())) as pool:
-            lasts = (min(first + _CHUNKS_AT_ONCE, chunks.stop) for first in firsts)
+            lasts = (min(first + together, chunks.stop) for first in firsts)
             deque(pool.map(read, firsts, lasts), maxlen=0)
         return out
 
