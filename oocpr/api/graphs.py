@@ -213,7 +213,7 @@ def import_graph(
     order
         ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first, ``"host"`` for
         names with the host reversed, ``"bfs"`` for a breadth-first search, ``"dfs"`` for a depth-first one,
-        which keeps all edges in memory, ``"auto"`` for the best of these, as a sample of the edges shows:
+        ``"auto"`` for the one with the fewest bytes to an answer, which ranks small graphs in each order:
         `Graph.reason` says why.
     tmp
         Folder to sort in; beside `path` by default.
@@ -262,6 +262,7 @@ def import_graph(
     _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
     reasons: list[str] = []
     left: list[str] = []
+
     with _import_workers(client, tmp) as workers:
         stored = build_store(
             opened,
@@ -276,6 +277,7 @@ def import_graph(
             on_message=left.append if on_message is None else on_message,
             on_reason=reasons.append,
             workers=workers,
+            count_passes=lambda tried: _count_passes(tried, budget),
         )
     for reason in reasons:
         _LOG.info("%s", reason)
@@ -283,6 +285,13 @@ def import_graph(
     if duplicates is None and stored.duplicates:
         notices += _duplicate_notices(source, stored.duplicates, weighted=stored.weighted)
     return Graph(open_store(path), notices=notices, reason=next(iter(reasons), None))
+
+
+def _count_passes(path: Path, memory: int) -> int:
+    # Most imports need nothing that ranks.
+    from oocpr.engine.planning import count_passes
+
+    return count_passes(path, memory)
 
 
 @checked

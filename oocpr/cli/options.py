@@ -355,8 +355,8 @@ BUILD = [
         "Order of the nodes: as in the source (right for crawls, where neighbours are near each other), "
         "by out-degree (right for graphs without locality), by name with the host reversed (right for "
         "URLs), as a breadth-first search meets them (right for graphs that were shuffled), as a depth-first "
-        "search leaves them (right for calls, citations and dependencies), or the best of these, as a "
-        "sample of the edges shows.",
+        "search leaves them (right for calls, citations and dependencies), or the one with the fewest bytes "
+        "to an answer: small graphs are ranked in each order, samples of others measured.",
         default="keep",
     ),
     TMP,

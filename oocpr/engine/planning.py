@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from oocpr.engine.tiles.groups import GroupedStore
-from oocpr.errors import UsageError
+from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.device_plan import ROW_EDGES, plan_on_devices, resident_weights
 from oocpr.plan.forecast import DEVICE_EDGES, DEVICE_MIXING, LINK_BYTES
 from oocpr.plan.memory import SEGMENTED_KERNELS, SEGMENTED_METHODS, weighted_tile_bytes
@@ -34,11 +34,14 @@ from oocpr.plan.tile_groups import (
     pass_bytes,
 )
 from oocpr.plan.ways import explained
+from oocpr.progress import silent
 from oocpr.store.checkpoint import WRITING_BYTES
 from oocpr.system import available_memory, resident_after_trim, usable_cores, whole_memory
-from oocpr.units import parse_bytes
+from oocpr.units import format_bytes, format_count, parse_bytes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.plan.plan import Plan
@@ -159,6 +162,28 @@ def plan_loaded(
     compiling = load_functions(store, plan, run.settings, progress)
     run = plan_run(store, settings, request, resident_after_trim())
     return run, Loading(perf_counter() - begun, compiling)
+
+
+def count_passes(path: Path, memory: int) -> int:
+    """Rank a graph on processors by method ``mixed`` to a residual of 1e-10; returns the passes that it took.
+
+    They are those with any memory: DoesNotFitError if it is too short to remember as many passes as usual.
+    """
+    from oocpr.engine.run import rank_graph
+    from oocpr.engine.settings import Settings
+    from oocpr.store.graph import open_store
+
+    store, settings = open_store(path), Settings(stop="residual")
+    planned, _ = plan_loaded(store, settings, RunRequest(memory=memory), silent)
+    plan = planned.plan
+    needed = plan.need.total + 8 * store.nodes * (settings.mixing - plan.mixing)
+    if needed > memory:
+        raise DoesNotFitError(
+            f"Ranking {format_count(store.nodes)} nodes needs {format_bytes(needed)} of memory, "
+            f"not {format_bytes(memory)}.",
+            "Give more memory, or name an order: degree takes less.",
+        )
+    return rank_graph(planned.store, plan, planned.settings).passes
 
 
 def timed(run: PlannedRun, request: RunRequest, progress: Progress) -> Plan:

@@ -18,7 +18,7 @@ from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.cluster import ClusterImport, OneProcessError
 from oocpr.ingest.nodes.row_names import ids_of_rows, names_of_rows
 from oocpr.ingest.nodes.strings import take_strings
-from oocpr.ingest.orders.choice import ORDERS, Ordering
+from oocpr.ingest.orders.choice import ORDERS, OrderCost, Ordering
 from oocpr.ingest.orders.permutation import EdgeScan, Order, count_degrees, make_order, order_by_degree
 from oocpr.ingest.read import SpilledEdges, spill
 from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, interrupted_import, rows_after
@@ -42,7 +42,7 @@ from oocpr.ingest.spill.partition import (
 )
 from oocpr.ingest.tiles import Sorter, Tile, TileWriter
 from oocpr.progress import Progress, silent
-from oocpr.store.atomic import clear_abandoned
+from oocpr.store.atomic import Partial, clear_abandoned
 from oocpr.store.codec.mantissa_segments import encode_segments
 from oocpr.store.codec.tiles import TileEncoder
 from oocpr.store.codec.zarr_codecs import encode_chunk
@@ -197,7 +197,8 @@ class Pipeline:
                 order = find_order(edges)
                 # Ids in their order are in buckets of their rows already.
                 if order.relabel is not None or edges.dictionary is not None:
-                    edges = self._partition(edges, order, executor)
+                    read, edges = edges, self._partition(edges, order, executor)
+                    read.file.close()
                     self.job.finish_partitioning(edges, order)
         return edges, order
 
@@ -215,7 +216,6 @@ class Pipeline:
             executor,
             lambda done: self._progress("partitioning", done, edges.edges, "edges"),
         )
-        edges.file.close()
         return replace(edges, file=file, runs=list(partitioner.runs()), partitioner=partitioner)
 
     def plan_tiles(
@@ -272,11 +272,52 @@ class Pipeline:
         writer.finish()
         return writer.local_edges
 
+    def write(self, edges: SpilledEdges, order: Order, *, named: bool = True) -> Attributes:
+        """Write the tiles that are not written yet, and what belongs to the rows; name the store.
+
+        `named`: whether the nodes keep their ids and names.
+        """
+        self.plan_tiles(edges, order, self.tile_edges or budget.tile_edges_for(edges.edges))
+        counter, local_edges = self.counter, 0
+        done = self.job.resumed_tiles(self.writer, counter)
+        if done.row < edges.nodes:
+            if done.key is None:
+                pieces = self.sorter.pieces(edges.runs)
+            else:
+                by_id = order.relabel is None and edges.ids is not None
+                key = in_ids(done.key, order.node_ids) if by_id else done.key
+                runs = (run for run in edges.runs if run.high > key + 1)
+                pieces = rows_after(self.sorter.pieces(runs), done.key, counter)
+            local_edges = self.write_tiles(pieces, done.count, done.row, edges.edges)
+        local_edges += done.local_edges
+        return self.finish(edges.edges, counter.self_loops, local_edges, counter.out_degree(), named=named)
+
+    def write_beside(self, edges: SpilledEdges, order: Order, path: Path) -> Attributes:
+        """Write edges that this pipeline has read as another store, without names."""
+        resources = replace(self.resources, progress=silent)
+        with ExitStack() as stack, _worker_threads(usable_cores()) as pool:
+            job = OneShotImport(path, None, overwrite=False)
+            beside = replace(self, job=job, stack=stack, resources=resources)
+            if order.relabel is not None or edges.dictionary is not None:
+                edges = beside._partition(edges, order, BoundedExecutor(pool, usable_cores()))
+            return beside.write(edges, order, named=False)
+
     def finish(
-        self, total: int, self_loops: int, local_edges: int, out_degree: NDArray[np.uint32]
+        self,
+        total: int,
+        self_loops: int,
+        local_edges: int,
+        out_degree: NDArray[np.uint32],
+        *,
+        named: bool = True,
     ) -> Attributes:
         """Write what belongs to the rows, and name the store; `total` edges were given with duplicates."""
         found, order, out_weight = self._edges.dictionary, self._order, self.counter.out_weight()
+        ids = names = None
+        if named:
+            ids = ids_of_rows(found, order.node_ids, self._memory)
+            labels = _labels_of(self.source)
+            names = names_of_rows(labels, found, order.node_ids, self.spill_dir, self._memory)
         return self.writer.finish(
             source=self.source.name,
             order=order.name,
@@ -287,10 +328,8 @@ class Pipeline:
             local_edges=local_edges,
             out_degree=[out_degree],
             out_weight=None if out_weight is None else [out_weight],
-            node_ids=ids_of_rows(found, order.node_ids, self._memory),
-            labels=names_of_rows(
-                _labels_of(self.source), found, order.node_ids, self.spill_dir, self._memory
-            ),
+            node_ids=ids,
+            labels=names,
         )
 
 
@@ -319,6 +358,7 @@ def build_store(
     on_message: Callable[[str], None] = lambda _: None,
     on_reason: Callable[[str], None] = lambda _: None,
     workers: Workers | None = None,
+    count_passes: Callable[[Path], int] | None = None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -330,6 +370,7 @@ def build_store(
 
     Parameters are those of `oocpr.import_graph`, and these: `on_reason` gets one line if order "auto" has
     chosen an order; `workers` read, sort and write the edges if they can, None for threads of this process;
+    `count_passes` ranks a store, for order "auto", and gives its passes, None for samples alone;
     `block_edges` and `bucket_edges` are read and sorted at once at most, None for what `memory` allows.
     """
     if order not in ORDERS:
@@ -368,23 +409,22 @@ def build_store(
         def find_order(edges: SpilledEdges) -> Order:
             if order == "keep":
                 return make_order(order, None, edges.ids)
-            return Ordering(edges, source, pipeline.spill_dir, memory, progress).find(order)
+
+            def trial(tried: Order) -> OrderCost:
+                assert count_passes is not None
+                # An import that is killed leaves it where the next one to this path finds it.
+                folder = Partial(path, folder=True, suffix=".zarr")
+                try:
+                    built = pipeline.write_beside(edges, tried, folder.path / "tried.zarr")
+                    passes = count_passes(folder.path / "tried.zarr")
+                finally:
+                    folder.remove()
+                return OrderCost(built.edges, built.column_bytes, passes=passes)
+
+            tries = None if count_passes is None else trial
+            return Ordering(edges, source, pipeline.spill_dir, memory, progress, tries).find(order)
 
         edges, ordered = pipeline.read(find_order, 1 if order == "keep" else 2, on_message)
         if ordered.reason is not None:
             on_reason(ordered.reason)
-        pipeline.plan_tiles(edges, ordered, tile_edges or budget.tile_edges_for(edges.edges))
-        counter, local_edges = pipeline.counter, 0
-        done = job.resumed_tiles(pipeline.writer, counter)
-        if done.row < edges.nodes:
-            if done.key is None:
-                pieces = pipeline.sorter.pieces(edges.runs)
-            else:
-                by_id = ordered.relabel is None and edges.ids is not None
-                key = in_ids(done.key, ordered.node_ids) if by_id else done.key
-                runs = (run for run in edges.runs if run.high > key + 1)
-                pieces = rows_after(pipeline.sorter.pieces(runs), done.key, counter)
-            local_edges = pipeline.write_tiles(pieces, done.count, done.row, edges.edges)
-        return pipeline.finish(
-            edges.edges, counter.self_loops, done.local_edges + local_edges, counter.out_degree()
-        )
+        return pipeline.write(edges, ordered)

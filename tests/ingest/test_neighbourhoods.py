@@ -102,8 +102,7 @@ def test_nothing_grows_through_a_hub():
     assert np.count_nonzero(marks[2 : HUB + 2]) == 0
 
 
-def test_a_search_without_memory_is_refused_with_a_way_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(choice, "_SEARCHED_EDGES", 1 << 20)
+def test_a_search_without_memory_is_refused_with_a_way_out(tmp_path):
     nodes = 1 << 20
     pairs = shuffled(ring(nodes, 2), nodes).astype(np.uint64)
     with SpillDir(tmp_path) as folder:
@@ -120,8 +119,8 @@ def test_a_search_without_memory_is_refused_with_a_way_out(tmp_path, monkeypatch
 
 @pytest.mark.long
 def test_a_shuffled_crawl_is_searched_unasked(tmp_path, graphs, monkeypatch):
-    # As of a graph too large to be searched whatever it is like.
-    monkeypatch.setattr(choice, "_SEARCHED_EDGES", 1 << 20)
+    # As of a graph too large to be ranked in each order.
+    monkeypatch.setattr(choice, "_TRIED_EDGES", 1 << 20)
     crawl = oocpr.import_graph(graphs / "cnr-2000.mtx.xz", tmp_path / "crawl.zarr", order="auto")
     assert crawl.info()["order"] == "keep"
     with lzma.open(graphs / "cnr-2000.mtx.xz") as file:

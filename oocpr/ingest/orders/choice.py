@@ -1,11 +1,11 @@
-"""The order of the nodes that was asked for, or the cheapest by stored bytes, cache misses and passes.
+"""The order of the nodes that was asked for, or the cheapest.
 
-Costs are those of a sample: windows of neighbouring rows, with all their edges, evenly spread over the edges,
-not the rows, as most edges may be in few rows. They follow from the graph and the order alone, so every
-import of a graph looks at the same ones. The bytes are what the store's own coder makes of it; the gathers
-are those that a cache of 1 MiB would not hold, in lines of 64 bytes, sets of eight, of which the line that
-was not used for longest is replaced: about what a core has for itself. A node takes four bytes in it. Passes
-are predicted of small graphs only, by a rehearsal with all edges.
+A small graph is stored in each order and ranked: nothing else tells how many passes it takes. Costs of others
+are those of a sample: windows of neighbouring rows, with all their edges, evenly spread over the edges, not
+the rows, as most edges may be in few rows. They follow from the graph and the order alone, so every import of
+a graph looks at the same ones. The bytes are what the store's own coder makes of it; the gathers are those
+that a cache of 1 MiB would not hold, in lines of 64 bytes, sets of eight, of which the line that was not used
+for longest is replaced: about what a core has for itself. A node takes four bytes in it.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
 
-    Rehearsal = Callable[[Permutation | None], float]
-    """Gives the passes that are needed in an order of the nodes; None for their own."""
+    Trial = Callable[[Order], "OrderCost"]
+    """Stores the graph in an order, and ranks it."""
 
 
 WINDOWS = 16
@@ -166,12 +166,12 @@ A line of 64 bytes comes for it, but several are under way at a time, and of a g
 or over a network the stored bytes are what takes long.
 """
 
-_SHARE = 8
+_SAMPLED_SHARE, _TRIED_SHARE = 8, 32
 """An order has to save this part of what the source's costs: it takes 4 bytes a node of the store for ids,
 and tears apart what the source may have put together for reasons that a sample does not show."""
 
-_SEARCHED_EDGES, _SEARCHED_NODES = 1 << 24, 1 << 22
-"""Most edges and nodes of a graph that is searched unasked, whatever it is like."""
+_TRIED_EDGES, _TRIED_NODES = 1 << 24, 1 << 22
+"""Most edges and nodes of a graph that is stored and ranked in each order."""
 
 _MOST_SEARCHED = 1 << 30
 """Most edges of one that is searched if a sample of neighbourhoods shows that it helps; a search takes 1 us
@@ -188,60 +188,40 @@ _ORDER_NAMES = {
 
 @dataclass(frozen=True)
 class OrderCost:
-    """What a sample of the rows costs: its edges, their stored bytes, cache misses, and passes to an answer.
-
-    Passes are 1 if nothing is known of them.
-    """
+    """What an order costs: edges, their stored bytes, and passes to an answer; of a sample, cache misses."""
 
     edges: int
     stored: int
-    missed: int
-    passes: float = 1.0
+    missed: int = 0
+    passes: int | None = None
 
     @property
     def cost(self) -> float:
-        """Bytes, and what counts as bytes, of an edge to an answer."""
-        return (self.stored + MISS_BYTES * self.missed) / max(self.edges, 1) * self.passes
-
-    @property
-    def per_edge(self) -> str:
-        """Bytes per edge, as text."""
-        return f"{self.stored / max(self.edges, 1):.2f}"
-
-    @property
-    def hits(self) -> str:
-        """Percentage of gathers in the cache, as text."""
-        return f"{100 - 100 * self.missed / max(self.edges, 1):.0f}"
+        """Bytes, and what counts as bytes, of an edge: to an answer, if the passes are known, or once."""
+        return (self.stored + MISS_BYTES * self.missed) / max(self.edges, 1) * (self.passes or 1)
 
     def __str__(self) -> str:
-        return f"{self.per_edge} B/edge and {self.hits} % of gathers in cache"
+        edges = max(self.edges, 1)
+        size = f"{self.stored / edges:.2f} B/edge and"
+        if self.passes is not None:
+            return f"{size} {self.passes} passes"
+        return f"{size} {100 - 100 * self.missed / edges:.0f} % of gathers in cache"
 
 
 def choose(costs: Mapping[str, OrderCost]) -> str:
-    """Choose an order: the cheapest, but "keep" unless another saves an eighth; the first of equals."""
+    """Choose an order: the cheapest, but "keep" unless another saves enough; the first of equals."""
     best, keep = "keep", costs["keep"]
+    share = _SAMPLED_SHARE if keep.passes is None else _TRIED_SHARE
     for name, cost in costs.items():
-        if _SHARE * cost.cost <= (_SHARE - 1) * keep.cost and cost.cost < costs[best].cost:
+        if share * cost.cost <= (share - 1) * keep.cost and cost.cost < costs[best].cost:
             best = name
     return best
 
 
 def explain(chosen: str, costs: Mapping[str, OrderCost]) -> str:
     """Say why an order was chosen, in one line."""
-    cost, keep = costs[chosen], costs["keep"]
-    said = f"order: {_ORDER_NAMES[chosen]}, {cost}"
-    if chosen != "keep":
-        hits = cost.hits if cost.hits == keep.hits else f"{cost.hits} instead of {keep.hits}"
-        said = (
-            f"order: {_ORDER_NAMES[chosen]}, {cost.per_edge} instead of {keep.per_edge} B/edge "
-            f"and {hits} % of gathers in cache"
-        )
-        if cost.passes != keep.passes:
-            said += f", about {cost.passes / keep.passes:.2f} times the passes"
-    others = (name for name in costs if name not in (chosen, "keep"))
-    return said + "".join(
-        f"; {_ORDER_NAMES[name]} {costs[name].per_edge} and {costs[name].hits} %" for name in others
-    )
+    others = (f"{_ORDER_NAMES[name]} {cost}" for name, cost in costs.items() if name != chosen)
+    return "; ".join([f"order: {_ORDER_NAMES[chosen]}, {costs[chosen]}", *others])
 
 
 def measure(sample: Sample) -> OrderCost:
@@ -283,14 +263,13 @@ def count_missed(keys, cache):
 
 ORDERS = ("keep", "degree", "host", "bfs", "dfs", "auto")
 
-_BYTES_PER_NODE = {"degree": 12, "host": 8, "bfs": 16, "dfs": 64, "auto": 16, "auto, rehearsed": 72}
+_BYTES_PER_NODE = {"degree": 12, "host": 8, "bfs": 16, "dfs": 64, "auto": 16}
 """Most bytes per node that each way holds at once.
 
 Ordering by degree: row of a node, node of a row, id of a node; by host no ids. A breadth-first search:
 in-degree, row, parent and a place for each parent. Choosing: the same, more than in-degree, row and node of a
 finished order. Depth first: three orders, both degrees and one without duplicates, where neighbours begin (8)
-and what passes are rehearsed with (32); choosing with that, another order and copy of out-degrees.
-Neighbours take what is left.
+and what passes are rehearsed with (32). Neighbours take what is left.
 """
 
 _DOING = {
@@ -312,13 +291,17 @@ _BYTES_BESIDE = {"host": _PIECES_BYTES + _MIN_SPACE, "dfs": _SAMPLE_BYTES, "auto
 
 @dataclass
 class Ordering:
-    """Finds the row of each node, under the stage "ordering" of `progress`."""
+    """Finds the row of each node, under the stage "ordering" of `progress`.
+
+    `trial` is None if nothing can be ranked.
+    """
 
     edges: SpilledEdges
     source: Source
     spill_dir: SpillDir
     memory: int
     progress: Progress
+    trial: Trial | None = None
 
     def __post_init__(self) -> None:
         self._nodes = self.edges.nodes
@@ -335,7 +318,8 @@ class Ordering:
         """Find the rows of an order, but "keep"; UsageError for hosts of nodes without names."""
         ids = self.edges.ids
         self._doing = _DOING[order].format(format_count(self._nodes))
-        self._make_room(f"{order}, rehearsed" if order == "auto" and self._rehearsed else order)
+        trial = self.trial if order == "auto" and self._is_small else None
+        self._make_room(order if trial is None else "dfs")
         if order == "host":
             return make_order(order, self._by_host(), ids)
         if order == "degree":
@@ -347,21 +331,20 @@ class Ordering:
             # Degrees and samples, searches, and scans for the neighbours of both and for rehearsals.
             scans = len(ranges_of(out_degree, self._room)) + 3 * len(ranges_of(in_degree, self._room))
             self._total = (5 + scans) * self._scan.count
-            permutation, *_ = self._by_dfs(in_degree, out_degree)
+            permutation, _ = self._by_dfs(in_degree, out_degree)
             unchanged = bool((permutation.nodes[1:] > permutation.nodes[:-1]).all())
             return make_order(order, None if unchanged else permutation, ids)
         if order == "auto":
-            return make_order(*self._cheapest())
+            return make_order(*self._cheapest()) if trial is None else self._cheapest_tried(trial)
         out_degree, in_degree = self._degrees()
         connected = int(np.count_nonzero(out_degree | in_degree))
         del out_degree
         return make_order(order, order_by_bfs(self._scan, in_degree, connected), ids)
 
-    def _make_room(self, way: str) -> None:
-        """Have memory for a way to find an order, and as much as there is for neighbours if it searches."""
-        order, _, rehearsed = way.partition(",")
-        needed = self._nodes * _BYTES_PER_NODE[way] + _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
-        neighbours = 4 * self._scan.count if order == "dfs" or rehearsed else 0
+    def _make_room(self, order: str) -> None:
+        """Have memory to find an order, and as much as there is for neighbours if it searches."""
+        needed = self._nodes * _BYTES_PER_NODE[order] + _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
+        neighbours = 4 * self._scan.count if order == "dfs" else 0
         lacking = resident_after_trim() + needed + neighbours - self.memory
         if lacking > 0:
             self.edges.file.shed(lacking)
@@ -390,24 +373,18 @@ class Ordering:
         return order_by_host(names, self.spill_dir, max(space, _MIN_SPACE))
 
     @property
-    def _rehearsed(self) -> bool:
-        """Whether passes are rehearsed unasked."""
-        return self._scan.count <= _SEARCHED_EDGES and self._nodes <= _SEARCHED_NODES
+    def _is_small(self) -> bool:
+        """Whether the graph is stored and ranked in each order."""
+        return 0 < self._scan.count <= _TRIED_EDGES and self._nodes <= _TRIED_NODES
 
-    def _measure(
-        self, permutation: Permutation | None, in_degree: NDArray[np.uint32], rehearsal: Rehearsal | None
-    ) -> OrderCost:
+    def _measure(self, permutation: Permutation | None, in_degree: NDArray[np.uint32]) -> OrderCost:
         """Cost of an order, None for that of the nodes."""
-        found = measure(take_sample(self._scan, in_degree, permutation))
-        return found if rehearsal is None else replace(found, passes=rehearsal(permutation))
+        return measure(take_sample(self._scan, in_degree, permutation))
 
     def _by_dfs(
         self, in_degree: NDArray[np.uint32], out_degree: NDArray[np.uint32]
-    ) -> tuple[Permutation, OrderCost, Rehearsal]:
-        """Search along the edges and against them; the order that needs fewer bytes to an answer, its cost.
-
-        Returns what rehearses passes in any order, too.
-        """
+    ) -> tuple[Permutation, OrderCost]:
+        """Search along the edges and against them; the order with fewer bytes to an answer, its cost."""
         tile_edges = tile_edges_for(self._scan.count)
         largest = int(max(in_degree.max(initial=0), out_degree.max(initial=0)))
         # Of a run of rows all neighbours are in memory, and so are those of a row.
@@ -418,18 +395,17 @@ class Ordering:
         found.append(self._nodes_left(senders))
         del receivers, senders
 
-        def rehearsal(permutation: Permutation | None) -> float:
-            nodes = np.arange(self._nodes, dtype=np.uint32) if permutation is None else permutation.nodes
+        costs, passes = [], []
+        for nodes in found:
+            permutation = Permutation(invert(nodes), nodes)
+            costs.append(self._measure(permutation, in_degree))
             of_rows = self._find_neighbours(in_degree[nodes], outgoing=False, permutation=permutation)
-            try:
-                return rehearsed_passes(of_rows, merged, nodes, tile_edges)
-            finally:
-                of_rows.close()
-
-        costs = [self._measure(Permutation(invert(nodes), nodes), in_degree, rehearsal) for nodes in found]
-        best = min((0, 1), key=lambda k: costs[k].stored * costs[k].passes)
+            passes.append(rehearsed_passes(of_rows, merged, nodes, tile_edges))
+            of_rows.close()
+            del permutation
+        best = min((0, 1), key=lambda k: costs[k].stored * passes[k])
         nodes = found[best]
-        return Permutation(invert(nodes), nodes), costs[best], rehearsal
+        return Permutation(invert(nodes), nodes), costs[best]
 
     def _find_neighbours(
         self, degree: NDArray[np.uint32], *, outgoing: bool, permutation: Permutation | None = None
@@ -448,36 +424,58 @@ class Ordering:
         finally:
             neighbours.close()
 
-    def _cheapest(self) -> tuple[str, Permutation | None, IdBitmap | None, str]:
-        """Measure the orders that may pay; the rows of the cheapest so far are on the disk."""
-        out_degree, in_degree = self._degrees()
+    def _cheapest_tried(self, trial: Trial) -> Order:
+        """Store and rank the graph in each order that may pay; the cheapest."""
         costs: dict[str, OrderCost] = {}
-        rehearsal: Rehearsal | None = None
+        best: Order | None = None
+
+        def add(name: str, permutation: Permutation | None) -> None:
+            nonlocal best
+            if permutation is None and costs:
+                return
+            order = make_order(name, permutation, self.edges.ids)
+            costs[name] = trial(order)
+            self._scan.advance(self._scan.count)
+            if choose(costs) == name:
+                best = order
+
+        # A trial wants the memory.
+        self.edges.file.shed()
+        add("keep", None)
+        out_degree, in_degree = self._degrees()
+        add("dfs", self._by_dfs(in_degree, out_degree)[0])
+        del in_degree
+        add("degree", order_by_degree(out_degree))
+        del out_degree
+        if self._has_urls():
+            add("host", self._by_host())
+        assert best is not None
+        return replace(best, reason=explain(best.name, costs))
+
+    def _has_urls(self) -> bool:
+        some = self._names(MAX_PIECE_NAMES)
+        return some is not None and looks_like_urls(some.pieces())
+
+    def _cheapest(self) -> tuple[str, Permutation | None, IdBitmap | None, str]:
+        """Measure samples of the orders that may pay; the rows of the cheapest so far are on the disk."""
+        out_degree, in_degree = self._degrees()
+        costs = {"keep": self._measure(None, in_degree)}
 
         def add(name: str, permutation: Permutation | None, cost: OrderCost | None = None) -> None:
             if permutation is None:
                 return
-            costs[name] = cost or self._measure(permutation, in_degree, rehearsal)
+            costs[name] = cost or self._measure(permutation, in_degree)
             if choose(costs) == name:
                 file.write(0, permutation.rows)
 
         with self.spill_dir.file() as file:
-            if self._rehearsed:
-                permutation, cost, rehearsal = self._by_dfs(in_degree, out_degree)
-                costs["keep"] = self._measure(None, in_degree, rehearsal)
-                add("dfs", permutation, cost)
-                del permutation
-            else:
-                costs["keep"] = self._measure(None, in_degree, None)
             helps = (
-                not self._rehearsed
-                and self._scan.count <= _MOST_SEARCHED
+                0 < self._scan.count <= _MOST_SEARCHED
                 and costs["keep"].stored >= costs["keep"].edges
                 and search_helps(self._scan, in_degree, out_degree, self.spill_dir)
             )
-            add("degree", order_by_degree(out_degree.copy() if self._rehearsed else out_degree))
-            some = self._names(MAX_PIECE_NAMES)
-            if some is not None and looks_like_urls(some.pieces()):
+            add("degree", order_by_degree(out_degree))
+            if self._has_urls():
                 add("host", self._by_host())
             if helps and choose(costs) != "host":
                 del out_degree
@@ -486,11 +484,8 @@ class Ordering:
                 except DoesNotFitError as error:
                     less = "or name an order: degree takes less"
                     raise DoesNotFitError(error.cause, f"{error.remedy.rstrip('.')}, {less}.") from error
-                out_degree, *_ = count_degrees(self._scan, self._nodes, sources=True)
-                permutation, cost, _ = self._by_dfs(in_degree, out_degree)
-                # Nothing is known of the passes of others.
-                add("dfs", permutation, replace(cost, passes=1.0))
-                del permutation
+                out_degree, _ = count_degrees(self._scan, self._nodes, sources=True)
+                add("dfs", *self._by_dfs(in_degree, out_degree))
             name = choose(costs)
             rows = None if name == "keep" else file.read_array(np.uint32, 0, self._nodes)
         chosen = None if rows is None else Permutation(rows, invert(rows))
