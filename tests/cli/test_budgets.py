@@ -73,6 +73,14 @@ def test_sixty_seven_million_edges_are_imported_and_ranked_in_one_gibibyte_and_i
 
 
 @pytest.mark.slow
+def test_a_graph_is_ranked_in_each_order_within_the_memory_of_its_import(tmp_path: Path) -> None:
+    words = "generate", "rmat", "--scale", 20, "--order", "auto", "--memory", "480MiB"
+    peak, said = measured(*words, "-o", tmp_path / "graph.zarr")
+    assert peak <= 480 * MIB
+    assert "order: by out-degree" in said
+
+
+@pytest.mark.slow
 def test_the_first_run_on_a_machine_keeps_to_its_memory_while_it_compiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

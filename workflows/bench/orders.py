@@ -6,7 +6,7 @@ those of the best order. Beside real graphs and R-MAT: a crawl many times beside
 for a hundred of its own, and the same with its nodes shuffled. What has more than `--small` edges is taken as
 in the source, by degree, depth first and by `auto` alone.
 
-    OOCPR_GRAPHS=FOLDER python workflows/bench/orders.py --rmat 18 20 22 --copies 32 \
+    OOCPR_GRAPHS=FOLDER python workflows/bench/orders.py --rmat 18 20 22 24 --copies 32 \
         --out workflows/bench/results/orders.json
 """
 
@@ -57,13 +57,13 @@ def sources(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, li
     """Graphs by name, with the words that make the command line take them."""
     for name, file in GRAPHS.items():
         yield name, ["import", str(options.graphs / file)]
-    for scale in options.rmat:
-        yield f"R-MAT {scale}", ["generate", "rmat", "--scale", str(scale)]
     if options.copies:
         crawl = oocpr.import_graph(str(options.graphs / GRAPHS[CRAWL]), folder / "crawl.zarr")
         for shuffled in (False, True):
             name = f"crawl x{options.copies}{', shuffled' * shuffled}"
             yield name, ["import", *grown(crawl, options.copies, folder, shuffled=shuffled)]
+    for scale in options.rmat:
+        yield f"R-MAT {scale}", ["generate", "rmat", "--scale", str(scale)]
 
 
 def run(words: list[str]) -> tuple[str, float, int]:
