@@ -73,7 +73,7 @@ def resident() -> int:
     """Bytes of this process that are in memory now."""
     if not LINUX:
         return int(_this_process().memory_info().rss)
-    pages = Path("/proc/self/statm").read_bytes().split()[1]
+    pages = _text("/proc/self/statm").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -123,8 +123,7 @@ def peak_resident() -> int:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most << 10
     # Not ``getrusage``, which keeps the peak of the process that started this one.
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+    return _line_bytes(_text("/proc/self/status"), "VmHWM")
 
 
 def available_memory() -> int:
@@ -144,23 +143,27 @@ def _free_memory() -> int:
         import psutil
 
         return int(psutil.virtual_memory().available)
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+    return _line_bytes(_text("/proc/meminfo"), "MemAvailable")
 
 
 @cache
 def _limited_groups() -> tuple[PurePosixPath, ...]:
     """Groups around this process whose memory can be limited; where they are is looked for only once."""
-    folders = own_groups("memory")
-    return tuple(folder for folder in folders if any(Path(folder / name).exists() for name in _MEMORY_LIMITS))
+    return tuple(folder for folder in own_groups("memory") if _limit_files(folder))
+
+
+@cache
+def _limit_files(folder: PurePosixPath) -> tuple[str, ...]:
+    """Those of the files with limits that a group has, by its version."""
+    return tuple(f"{folder}/{name}" for name in _MEMORY_LIMITS if Path(folder / name).exists())
 
 
 def _unshared() -> int:
     """Bytes of this process in memory that are no file's."""
     if not LINUX:
         return resident()
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("RssAnon", "RssShmem")))
+    status = _text("/proc/self/status")
+    return _line_bytes(status, "RssAnon") + _line_bytes(status, "RssShmem")
 
 
 def job_limits(environment: Mapping[str, str]) -> tuple[list[int], list[int]]:
@@ -186,7 +189,7 @@ def _address_limits(held: int) -> list[int]:
     if limit == resource.RLIM_INFINITY:
         return []
     if LINUX:
-        mapped = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
+        mapped = int(_text("/proc/self/statm").split()[0]) * resource.getpagesize()
     else:
         mapped = int(_this_process().memory_info().vms)
     return [held + max(0, limit - mapped)]
@@ -208,7 +211,7 @@ def group_memory(folders: Iterable[PurePosixPath], held: int) -> list[int]:
     """
     found = []
     for folder in folders:
-        limits = [size for name in _MEMORY_LIMITS for size in _numbers(f"{folder}/{name}")]
+        limits = [size for file in _limit_files(folder) for size in _numbers(file)]
         if not limits or min(limits) >= _UNLIMITED:
             found += limits[:1]
             continue
@@ -238,10 +241,23 @@ def group_cores(folders: Iterable[PurePosixPath]) -> list[int]:
 
 
 def _text(file: str) -> str:
-    # The root of the groups has no limits, and others may be hidden.
-    with contextlib.suppress(OSError):
-        return Path(file).read_text()
-    return ""
+    """Read a file of the kernel; nothing if it is not there: the root of the groups has no limits."""
+    # Not by a file object, which asks for what such a file is before it reads it.
+    try:
+        opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return b"".join(iter(lambda: os.read(opened, 1 << 16), b"")).decode()
+    except OSError:
+        return ""
+    finally:
+        os.close(opened)
+
+
+def _line_bytes(text: str, name: str) -> int:
+    """Bytes in a line such as ``VmHWM:  5 kB``."""
+    return int(text.partition(f"{name}:")[2].split(None, 1)[0]) << 10
 
 
 def _numbers(file: str) -> list[int]:
