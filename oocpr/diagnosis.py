@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from oocpr.units import format_bytes
@@ -85,151 +86,107 @@ def diagnose(machine: Machine) -> list[Finding]:
     ]
 
 
-Lines = list[tuple[str, str]]
+Lines = Iterator[tuple[str, str]]
 
 
 def _packages(machine: Machine) -> Lines:
-    return [
-        (f"oocpr requires {each}, which is not installed.", f"Install it: pip install '{each}'.")
-        for each in machine.unmet
-    ]
+    for each in machine.unmet:
+        yield f"oocpr requires {each}, which is not installed.", f"Install it: pip install '{each}'."
 
 
 def _room(machine: Machine) -> Lines:
-    found = []
     if machine.usable_memory < MIN_MEMORY:
-        found.append(
-            (
-                f"{format_bytes(machine.usable_memory)} of memory may be used; a run needs "
-                f"{format_bytes(MIN_MEMORY)} at least.",
-                "Raise the limit of the group, job or shell, or end other processes.",
-            )
+        yield (
+            f"{format_bytes(machine.usable_memory)} of memory may be used; a run needs "
+            f"{format_bytes(MIN_MEMORY)} at least.",
+            "Raise the limit of the group, job or shell, or end other processes.",
         )
     if machine.read_rate is None:
-        found.append(
-            (f"{machine.folder} cannot be written to.", "Name another folder, or change its rights.")
-        )
+        yield f"{machine.folder} cannot be written to.", "Name another folder, or change its rights."
     elif machine.free < MIN_DISK:
-        found.append(
-            (f"{machine.folder} has {format_bytes(machine.free)} free.", "Make room, or name another folder.")
-        )
+        yield f"{machine.folder} has {format_bytes(machine.free)} free.", "Make room, or name another folder."
     if machine.file_size is not None and machine.file_size < MIN_FILE:
-        found.append(
-            (
-                f"no file may be larger than {format_bytes(machine.file_size)}.",
-                "Lift it: ulimit -f unlimited.",
-            )
+        yield (
+            f"no file may be larger than {format_bytes(machine.file_size)}.",
+            "Lift it: ulimit -f unlimited.",
         )
-    return found
 
 
 def _processors(machine: Machine) -> Lines:
-    found = []
     if machine.usable_cores < machine.cores:
-        found.append(
-            (
-                f"{machine.usable_cores} of {machine.cores} cores may be used, by affinity, quota or job.",
-                "Ask for more, such as by --cpus-per-task of SLURM or limits.cpu of Kubernetes.",
-            )
+        yield (
+            f"{machine.usable_cores} of {machine.cores} cores may be used, by affinity, quota or job.",
+            "Ask for more, such as by --cpus-per-task of SLURM or limits.cpu of Kubernetes.",
         )
     if not machine.compiled:
-        found.append(
-            (
-                "functions are not compiled: NUMBA_DISABLE_JIT is set.",
-                "Unset it; runs take 100 times as long.",
-            )
+        yield (
+            "functions are not compiled: NUMBA_DISABLE_JIT is set.",
+            "Unset it; runs take 100 times as long.",
         )
     if not machine.cache:
-        found.append(
-            (
-                "compiled functions are kept nowhere, so that each run compiles for half a minute.",
-                "Set OOCPR_CACHE_DIR to a folder that can be written.",
-            )
+        yield (
+            "compiled functions are kept nowhere, so that each run compiles for half a minute.",
+            "Set OOCPR_CACHE_DIR to a folder that can be written.",
         )
     if machine.processor.startswith("x86") and not {"avx2", "avx512f"} & set(machine.simd):
-        found.append(
-            (
-                "functions are compiled without vector instructions (AVX2 or AVX-512).",
-                "Unset NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, or use a newer processor.",
-            )
+        yield (
+            "functions are compiled without vector instructions (AVX2 or AVX-512).",
+            "Unset NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, or use a newer processor.",
         )
     if machine.load > machine.cores / 2:
-        found.append(
-            (
-                f"other processes keep {machine.load:.1f} of the machine's {machine.cores} cores busy.",
-                "End them, or wait; a plan's times hold for a machine that is free.",
-            )
+        yield (
+            f"other processes keep {machine.load:.1f} of the machine's {machine.cores} cores busy.",
+            "End them, or wait; a plan's times hold for a machine that is free.",
         )
-    return found
 
 
 def _memory(machine: Machine) -> Lines:
-    found = []
     if MIN_MEMORY <= machine.usable_memory < machine.memory // 2:
-        found.append(
-            (
-                f"{format_bytes(machine.usable_memory)} of {format_bytes(machine.memory)} of memory may be "
-                "used: a group, a job or a shell limits it, or others hold the rest.",
-                "Raise the limit; what does not fit is read in every pass.",
-            )
+        yield (
+            f"{format_bytes(machine.usable_memory)} of {format_bytes(machine.memory)} of memory may be "
+            "used: a group, a job or a shell limits it, or others hold the rest.",
+            "Raise the limit; what does not fit is read in every pass.",
         )
     if machine.address_space is not None:
-        found.append(
-            (
-                f"the address space is limited to {format_bytes(machine.address_space)}.",
-                "Lift it: ulimit -v unlimited. It counts what is reserved, not what is used.",
-            )
+        yield (
+            f"the address space is limited to {format_bytes(machine.address_space)}.",
+            "Lift it: ulimit -v unlimited. It counts what is reserved, not what is used.",
         )
-    return found
 
 
 def _disk(machine: Machine) -> Lines:
     if machine.read_rate is None:
-        return []
-    found = []
+        return
     if machine.file_system in _IN_MEMORY:
-        found.append(
-            (
-                f"{machine.folder} is in memory ({machine.file_system}).",
-                "Put stores on a disk, or count them.",
-            )
+        yield (
+            f"{machine.folder} is in memory ({machine.file_system}).",
+            "Put stores on a disk, or count them.",
         )
     elif not machine.direct:
-        found.append(
-            (
-                f"{machine.folder} ({machine.file_system}) takes no direct reads.",
-                "Put a store that is larger than memory on a local disk.",
-            )
+        yield (
+            f"{machine.folder} ({machine.file_system}) takes no direct reads.",
+            "Put a store that is larger than memory on a local disk.",
         )
     wanted = TILE_RATE * min(machine.usable_cores, 16)
     if machine.read_rate < wanted:
-        found.append(
-            (
-                f"{machine.folder} reads {format_bytes(machine.read_rate)}/s, and "
-                f"{machine.usable_cores} cores take {format_bytes(wanted)}/s of tiles.",
-                "Give memory for the whole store, so that it is read once, or use a faster disk.",
-            )
+        yield (
+            f"{machine.folder} reads {format_bytes(machine.read_rate)}/s, and "
+            f"{machine.usable_cores} cores take {format_bytes(wanted)}/s of tiles.",
+            "Give memory for the whole store, so that it is read once, or use a faster disk.",
         )
     if machine.temporary_file_system in _IN_MEMORY:
-        found.append(
-            (
-                f"temporary files are in memory: {machine.temporary} is {machine.temporary_file_system}.",
-                "Set TMPDIR, or DASK_TEMPORARY_DIRECTORY of Dask workers, to a folder on a disk.",
-            )
+        yield (
+            f"temporary files are in memory: {machine.temporary} is {machine.temporary_file_system}.",
+            "Set TMPDIR, or DASK_TEMPORARY_DIRECTORY of Dask workers, to a folder on a disk.",
         )
-    return found
 
 
 def _devices(machine: Machine) -> Lines:
-    found = []
     # A machine without a driver is one for processors, and nothing is wrong with it.
     if machine.device_problem is not None and machine.driver:
-        found.append(machine.device_problem)
+        yield machine.device_problem
     if len(machine.devices) > 1 and machine.shared_memory < MIN_SHARED:
-        found.append(
-            (
-                f"/dev/shm has {format_bytes(machine.shared_memory)} free, less than NCCL may want.",
-                "Give the container more (--shm-size=1g), or set OOCPR_NCCL=off.",
-            )
+        yield (
+            f"/dev/shm has {format_bytes(machine.shared_memory)} free, less than NCCL may want.",
+            "Give the container more (--shm-size=1g), or set OOCPR_NCCL=off.",
         )
-    return found
