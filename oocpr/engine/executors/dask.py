@@ -249,7 +249,7 @@ class DaskExecutor:
         self, state: State, note: Callable[[PassRecord], None], ending: Callable[[], bool]
     ) -> State:
         """See Executor."""
-        decision: Any = Decision(state, EPOCH_SECONDS, single=True, fresh=True)
+        decision: Any = Decision(state, EPOCH_SECONDS, fresh=True)
         ahead, pausing = self._ahead, False
 
         def pause() -> None:
