@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -101,6 +101,21 @@ def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, clien
 def test_workers_without_devices_are_refused(client):
     with pytest.raises(UsageError, match="no worker of the Dask client has a CUDA device"):
         assign_workers(client)
+
+
+def test_workers_are_asked_for_their_devices_once(client, monkeypatch):
+    # Local, so that it travels by value: workers know this package and not its tests.
+    def asked(dask_worker: Any) -> list[VisibleDevice]:
+        dask_worker.asked = getattr(dask_worker, "asked", 0) + 1
+        return [VisibleDevice("cuda:0", dask_worker.address, nccl=dask_worker.asked == 1)]
+
+    monkeypatch.setattr(engine_cluster, "visible_devices", asked)
+    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    seats = [DeviceAssignment(worker, "cuda:0", {RESOURCE: 1}, nccl=True) for worker in workers]
+    try:
+        assert assign_workers(client) == assign_workers(client) == seats
+    finally:
+        del engine_cluster._SEEN[client]
 
 
 def test_devices_that_cannot_be_used_are_asked_for_again(monkeypatch):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 from oocpr.engine.cuda.communication import has_nccl, new_unique_id
 from oocpr.engine.cuda.device import all_devices, free_memory, open_device
@@ -91,6 +92,11 @@ class DeviceAssignment:
     nccl: bool = False
 
 
+_SEEN: WeakKeyDictionary[Any, dict[str, Sequence[VisibleDevice]]] = WeakKeyDictionary()
+"""Devices of the machine of each worker that a client has asked, by the worker's address: to ask takes
+milliseconds, and who ranks a graph asks twice."""
+
+
 def names_workers_devices(device: str) -> bool:
     """Whether a name stands, with a client, for the devices of its workers, one each.
 
@@ -107,9 +113,11 @@ def assign_workers(client: Any) -> list[DeviceAssignment]:
     workers = client.scheduler_info(n_workers=-1)["workers"]
     declared = {address: about.get("resources", {}).get(RESOURCE, 0) for address, about in workers.items()}
     meant = [address for address, count in declared.items() if count] or list(workers)
-    watch = Watch(client)
-    seen = watch.during(partial(client.run, visible_devices, workers=meant), meant) if meant else {}
-    assigned = assign_gpus(seen, declared)
+    seen = _SEEN.setdefault(client, {})
+    # A worker that has no device may have one later.
+    if unknown := [address for address in meant if not seen.get(address)]:
+        seen |= Watch(client).during(partial(client.run, visible_devices, workers=unknown), unknown)
+    assigned = assign_gpus({address: seen[address] for address in meant}, declared)
     if not assigned:
         raise UsageError(
             "no worker of the Dask client has a CUDA device.",
