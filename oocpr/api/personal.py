@@ -75,6 +75,7 @@ def rank_seeds(
         if read:
             opened.decoded["graph"] = load_scc_graph(store, threads)
         graph = opened.decoded["graph"]
+        width = personal.filled_width(graph, vectors, count, width)
         outcomes = personal.rank_seeds(
             graph, settings, vectors, taker, threads=count, width=width, progress=progress
         )

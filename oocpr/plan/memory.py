@@ -165,10 +165,9 @@ def block_need(stats: GraphStats, *, base: int, threads: int, width: int, answer
 def block_shape(
     stats: GraphStats, *, base: int, memory: int, threads: int, seeds: int, answers: int
 ) -> tuple[int, int]:
-    """Threads and vectors in the block of each, as many as fit in memory; the least if nothing fits.
+    """Threads and most vectors in the block of each, as many as fit in memory; the least if nothing fits.
 
-    More threads go before wider blocks. Blocks are wide if each thread has two of them at least: some take
-    several times as long as others, by what their vectors reach.
+    More threads go before wider blocks. Blocks are wide if each thread has one of them at least.
     """
     narrow, wide = BLOCK_WIDTHS
 
@@ -177,7 +176,7 @@ def block_shape(
 
     for count in range(min(threads, -(-seeds // narrow)), 0, -1):
         if fits(count, narrow):
-            return count, wide if 2 * count * wide <= seeds and fits(count, wide) else narrow
+            return count, wide if count * wide <= seeds and fits(count, wide) else narrow
     return 1, narrow
 
 

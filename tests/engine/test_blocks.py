@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oocpr.engine.cpu import lanes as vectors
 from oocpr.engine.scc.block import order_rows
-from oocpr.engine.scc.personal import SeedVectors, rank_seeds
+from oocpr.engine.scc.personal import SeedVectors, filled_width, rank_seeds
 from oocpr.engine.scc.run import load_scc_graph
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
@@ -140,6 +140,22 @@ def test_rows_are_ordered_after_all_that_they_need(graph):
         inner = schedule.columns[first[row] + schedule.outer[row] :][: schedule.inner[row]]
         assert (place[outer] < place[row]).all()
         assert (group[inner] == group[row]).all()
+
+
+def test_blocks_are_narrow_where_few_vectors_begin_before_the_largest_component_ends(tmp_path):
+    # A cycle, its nodes from 50 on, and a path behind it.
+    source = np.concatenate([np.arange(50, 149), [149, 149], np.arange(49)])
+    target = np.concatenate([np.arange(51, 150), [50, 0], np.arange(1, 50)])
+    graph = load_scc_graph(build(open_source((source, target)), tmp_path / "g.zarr"))
+
+    def width(in_front: int, behind: int, threads: int) -> int:
+        rows = np.concatenate([50 + np.arange(in_front), np.arange(behind)])
+        seeds = SeedVectors(np.arange(rows.size + 1), rows, np.ones(rows.size))
+        return filled_width(graph, seeds, threads, 16)
+
+    assert [width(16, 0, 1), width(15, 40, 1), width(32, 5, 2), width(31, 40, 2)] == [16, 8, 16, 8]
+    path = load_scc_graph(build(open_source((np.arange(9), np.arange(1, 10))), tmp_path / "path.zarr"))
+    assert filled_width(path, SeedVectors(np.arange(17), np.zeros(16, int), np.ones(16)), 1, 16) == 8
 
 
 def test_passes_may_run_out(graph, dense):
