@@ -37,7 +37,7 @@ def rank_seeds(
     from oocpr.ingest.budget import require
     from oocpr.jit import watched
     from oocpr.plan.forecast import MAX_SCC_NUMBERED_EDGES
-    from oocpr.plan.memory import block_need, block_shape
+    from oocpr.plan.memory import BLOCK_WIDTHS, block_need, block_shape
     from oocpr.result.names import names_of
     from oocpr.result.node_vectors import seed_vectors
     from oocpr.system import peak_resident
@@ -75,7 +75,8 @@ def rank_seeds(
         if read:
             opened.decoded["graph"] = load_scc_graph(store, threads)
         graph = opened.decoded["graph"]
-        width = personal.filled_width(graph, vectors, count, width)
+        if width > BLOCK_WIDTHS[0]:
+            width = personal.filled_width(graph, vectors, count, width)
         outcomes = personal.rank_seeds(
             graph, settings, vectors, taker, threads=count, width=width, progress=progress
         )
