@@ -156,9 +156,9 @@ def history_bytes(rows: int, mixing: int) -> int:
 MAX_AT_ONCE = 64 << 20
 """Most bytes of a device that the driver is asked for at once."""
 
-Inside = Literal["tiles", "blocks", "stripe"]
+Inside = Literal["tiles", "groups", "blocks"]
 """What rows are swept in again after a push was delivered, along the edges that stay there: stored tiles;
-diagonal blocks, if the group stays on the device; or all of a stripe, which is one group."""
+groups; or diagonal blocks of groups that stay on the device, and the others whole."""
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ def _plan_stripe(
         if need.total <= memory:
             break
     proposals = sweeps > 1 or pairs
-    inside = _inside(stats, request, alone=groups == 1)
+    inside = _inside(stats, request)
     blocks = sweeps > 1 and inside == "blocks"
     resident = resident_groups(stats, layout, diagonal=blocks)
     layouts_stay = False
@@ -279,7 +279,7 @@ def _typical_host_bytes(*, ranks: int, divisors: int, state: int, tiles: int, ri
     return state + max(divisors + ring, tiles + ring, 0 if state else ranks)
 
 
-def _inside(stats: GraphStats, request: PlanRequest, *, alone: bool) -> Inside:
+def _inside(stats: GraphStats, request: PlanRequest) -> Inside:
     """What rows are swept in; of a reproducible run the same wherever groups are and whatever is in them.
 
     Diagonal blocks know which rows have edges, not their weights. A web-like graph of 296 M edges took 15
@@ -287,9 +287,7 @@ def _inside(stats: GraphStats, request: PlanRequest, *, alone: bool) -> Inside:
     """
     if request.reproducible:
         return "tiles"
-    if stats.edges <= SMALL_EDGES:
-        return "stripe" if alone else "tiles"
-    return "tiles" if stats.weighted else "blocks"
+    return "groups" if stats.weighted or stats.edges <= SMALL_EDGES else "blocks"
 
 
 def _sweeps(stats: GraphStats, request: PlanRequest, *, all_resident: bool) -> int:

@@ -60,7 +60,8 @@ class _EncodedChunks:
             return None
         tiles = range(-(-self._edges // self._tile_edges))
         try:
-            return np.array([(self._folder / self._array.key(tile)).stat().st_size for tile in tiles])
+            # A path object for each would take ten times as long.
+            return np.array([os.stat(self._file(tile)).st_size for tile in tiles])  # noqa: PTH116
         except FileNotFoundError:
             # Whoever reads it says which one is missing.
             return None

@@ -295,7 +295,7 @@ class Bench:
         name = graph.name
         small = graph.edges <= SMALL_EDGES
         there = OnDevice(
-            CudaBackend(open_device("cuda"), inside="stripe", layouts_stay=True) if small else self.backend,
+            CudaBackend(open_device("cuda"), inside="groups", layouts_stay=True) if small else self.backend,
             graph,
             tile_edges=options.tile_edges,
             group_edges=options.group_edges,

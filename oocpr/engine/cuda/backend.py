@@ -353,8 +353,8 @@ class CudaBackend(Streams):
         rows: GroupRows,
         step: SweepStep,
     ) -> None:
-        """Sweep inside each tile, or inside the group if it is all of its stripe."""
-        local, sums, whole = self._local, self._sums, self._inside == "stripe"
+        """Sweep inside the group, or inside each of its tiles."""
+        local, sums, whole = self._local, self._sums, self._inside != "tiles"
         decoded = there.fours is not None
         gather = Gather("bits16", decoded=decoded, weighted=state.weighted, local=whole, inside=not whole)
         product = self._product(gather)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,8 +81,15 @@ class Landing:
         here = memory.view(np.float64)
         self._device.bring_to(here, array, reachable=release is not None)
         if release is not None:
-            release()
+            # The driver takes as long as it took to bring them, and the ranks are there.
+            in_background(partial(self._let_go, memory, release), "oocpr-landing")
         return here
+
+    def _let_go(self, memory: NDArray[np.uint8], release: Callable[[], Any]) -> None:
+        """Let the device reach memory no more, which is not freed meanwhile."""
+        with self._device:
+            release()
+        del memory
 
 
 def touch(memory: NDArray[np.uint8]) -> None:
