@@ -55,9 +55,9 @@ MAX_SCC_EDGES = 2**22
 """Edges up to which solving components in memory took less time than passes over tiles on crawls, social,
 citation, call and package graphs; random graphs mix so fast that passes are as good from 2**20 on."""
 
-READY_SCC_EDGES = 2**18
+READY_SCC_EDGES = 2**19
 """Edges up to which processors have solved components before a device that is ready has ranked the graph: on
-16 cores 172 k took 9 ms and 309 k 26; an H200 19 and 21. One that no run has used yet takes 0.4 s more."""
+16 cores 353 k took 10 ms and 948 k 27; an H200 12 and 14. One that no run has used yet takes 0.4 s more."""
 
 MAX_SCC_NUMBERED_EDGES = 2**31
 """Edges that 32 bits can number twice over."""

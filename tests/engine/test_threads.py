@@ -14,6 +14,7 @@ import pytest
 from numba.core.errors import TypingError
 from numpy.typing import NDArray
 
+from oocpr.engine.cpu import threads
 from oocpr.engine.cpu.threads import PRESENT, Team, barrier, parallel_region
 from oocpr.jit import entry, inner
 
@@ -141,6 +142,16 @@ def test_threads_without_work_take_no_time_of_a_processor():
     begun = time.process_time()
     time.sleep(0.5)
     assert time.process_time() - begun < 0.05
+
+
+def test_threads_leave_as_soon_as_their_team_is_gone(monkeypatch):
+    # By themselves these would stay for some time.
+    monkeypatch.setattr(threads, "_MANY_SPINS", 10**10)
+    team = Team(2)
+    complete(team)
+    (other,) = team._others
+    del team
+    other.result(timeout=5)
 
 
 def test_a_process_that_ends_right_after_a_work_ends_at_once():

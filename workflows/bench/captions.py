@@ -122,16 +122,14 @@ Past the page cache, from a disk that gives 3.2 GB/s, a new process takes 2.60 s
 START_LARGE = """
 R-MAT of 2^28 and 2^30 nodes as drawn, files in the page cache, which gives 43 GB/s to eight threads; the
 larger graph has one run that counts. All tiles stay on the device, of whose memory runs take 36.6 and 85.6
-GiB; of the host's they take 22 and 18 % of the bytes of the tiles. A later pass takes 94 and 434 ms.
+GiB; of the host's they take 22 and 18 % of the bytes of the tiles. A later pass takes 89 and 434 ms.
 """
 KERNELS = """
 Groups of tiles decoded and multiplied by the product that `--kernel` names; in brackets, per pass, what is
 spent on decoding and laying out, once if layouts fit into memory, else in every pass. All ranks lie within
-their bound of 1e-10, after 15 passes of the web-like graph and 14 of resident R-MAT. Within 2 GiB of R-MAT,
-mixing remembers fewer passes, so that rows stay on the device and tiles stream: `balanced` takes 40.1 ms a
-pass, 87 % of the link, and 15 passes. `binned`, `ell`, `exchange` and `bcsr` take 15 passes, too. The three
-`csr` products take 36, as many as without mixing: 2.01 s in all with `csr-16`, where `balanced` takes 0.60 s.
-`chunked` was not run there; `edges` is of an earlier version.
+their bound of 1e-10, after 15 passes of the web-like graph and 14 of R-MAT. Within 2 GiB of R-MAT, where
+`balanced` has its rows on the device for a shorter history, it takes 15 passes of 40.0 ms, 88 % of the link:
+0.60 s in all, where `csr-16` takes 1.55 s. `chunked` was not run there; `edges` is of an earlier version.
 """
 PRODUCT = """
 Columns are plain with all products but those that say packed, which balanced takes where there is no

@@ -5,7 +5,7 @@ than some of them, and one that is handed each tile still a fifth of it: every t
 lock and take the arguments apart. So the threads enter compiled code once, through `worker_loop`, which knows
 no work; `parallel_region` posts the addresses of a work and of its arguments on a board, and they call it.
 Between works they spin for some tenths of a millisecond, then nap, and return to Python after some
-milliseconds, so that none holds a processor or keeps the process from ending.
+milliseconds, or once their team is gone, so that none holds a processor or keeps the process from ending.
 
 Nobody waits for a thread that is not there: a work begins with those that are, and is given their number. So
 an error or an interrupt between two works leaves nothing that waits for ever.
@@ -13,6 +13,7 @@ an error or an interrupt between two works leaves nothing that waits for ever.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
@@ -100,6 +101,7 @@ class Team:
         self._pool = ThreadPoolExecutor(size - 1, thread_name_prefix="oocpr-team") if size > 1 else None
         self._others: list[Future[None] | None] = [None] * (size - 1)
         self._lock = Lock()
+        weakref.finalize(self, _dismiss_workers, self._board)
 
     def run(self, work: Callable[..., int], *args: Any) -> None:
         """Call ``work(board, *args)``, a compiled function that returns what `parallel_region` does."""
@@ -119,6 +121,11 @@ class Team:
                 if other is not None:
                     other.result()
                 self._others[number] = pool.submit(worker_loop, self._board, number)
+
+
+def _dismiss_workers(board: NDArray[np.int64]) -> None:
+    """Let workers leave at once: nothing is posted any more, and the next team wants the processors."""
+    board[_SPINS] = -_NAPS
 
 
 def _make_board(others: int, spins: int) -> NDArray[np.int64]:

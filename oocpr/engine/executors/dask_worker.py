@@ -479,12 +479,15 @@ def rank_whole(
     start: NDArray[Any] | None,
 ) -> Solution:
     """Rank a graph that one worker keeps in memory whole."""
-    from oocpr.engine.scc.run import MOST_THREADS, load_scc_graph, rank_components
+    from distributed import get_worker
+
+    from oocpr.engine.scc.run import component_threads, load_scc_graph, rank_components
 
     begun = time.perf_counter()
     store = open_on_worker(path, identity)
-    threads = threads or min(_own_threads(None, store.edges), MOST_THREADS)
-    graph = load_scc_graph(store, threads)
+    most = threads or get_worker().state.nthreads
+    graph = load_scc_graph(store, most)
+    threads = threads or min(most, component_threads(store.edges))
     return rank_components(graph, settings, threads, begun, graph.bytes_read, silent, teleport, start)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from oocpr.engine.cpu.gather import SLICE_ROWS, sum_long_row, sum_slice
 from oocpr.engine.cpu.numbers import ROW_BLOCK, add_up, norm
-from oocpr.engine.cpu.threads import THREAD_EDGES, Team, barrier, default_threads, parallel_region
+from oocpr.engine.cpu.threads import THREAD_EDGES, Team, barrier, parallel_region
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.scc.block import RowOrder, order_rows
 from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, SHARED, schedule_rows
@@ -43,8 +43,19 @@ if TYPE_CHECKING:
 _LINE = 64
 """Bytes of a line of the cache, at which arrays begin."""
 
-MOST_THREADS = 8
-"""On 16 cores, graphs of 3.2 and 3.9 M edges took 83 and 61 ms with eight threads, and 92 and 64 with 16."""
+MOST_THREADS, EDGES_PER_THREAD = 8, 2**18
+"""On 16 cores, graphs of 3.2 and 3.9 M edges took 83 and 61 ms with eight threads, and 92 and 64 with 16. On
+two cores, graphs of 148 to 353 thousand edges took one thread 2.1 to 4.8 ms and two threads 3.0 to 5.1, or 9
+to 16 if the other core had nothing to do before; one of 948 thousand 22 and 14."""
+
+
+def component_threads(edges: int) -> int:
+    """Threads that rank a graph of so many edges unless the caller says.
+
+    >>> component_threads(2**19 - 1)
+    1
+    """
+    return max(1, min(edges // EDGES_PER_THREAD, usable_cores(), MOST_THREADS))
 
 
 @dataclass(frozen=True)
@@ -297,7 +308,7 @@ def rank_components(
     """
     nodes, schedule, damping = len(graph.degree), graph.schedule, settings.damping
     if threads is None:
-        threads = min(default_threads(int(graph.degree.sum(dtype=np.int64))), MOST_THREADS)
+        threads = component_threads(int(graph.degree.sum(dtype=np.int64)))
     team, tolerance = Team(threads), residual_tolerance(settings)
     vectors, contributions = _workspace(graph, damping)
     vectors.r[:] = 1 / nodes if teleport is None else teleport
