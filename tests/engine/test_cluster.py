@@ -276,7 +276,7 @@ def test_a_run_leaves_nothing_on_the_workers(stored, client):
         from oocpr.engine.stripe import StripeGroup
 
         gc.collect()
-        return sum(isinstance(found, StripeGroup) for found in gc.get_objects())
+        return sum(issubclass(type(found), StripeGroup) for found in gc.get_objects())
 
     rank(stored(GRAPH, 700), stripes=STRIPES, client=scaled(client, 2))
     begun = time.monotonic()
