@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # What is imported stays; looking for cycles in it time and again, and once more in the end, takes a
         # quarter of the time that a small graph takes.
-        gc.set_threshold(10_000)
+        gc.set_threshold(100_000)
         atexit.register(gc.freeze)
     words = sys.argv[1:] if arguments is None else list(arguments)
     if not _take_streams():
