@@ -103,12 +103,16 @@ class Team:
         self._lock = Lock()
         weakref.finalize(self, _dismiss_workers, self._board)
 
+    def start(self) -> None:
+        """Have the others come, who may take milliseconds, while the caller prepares what `run` needs."""
+        if self._pool is not None and self._board[PRESENT] < self.size - 1:
+            self._start_workers(self._pool)
+
     def run(self, work: Callable[..., int], *args: Any) -> None:
         """Call ``work(board, *args)``, a compiled function that returns what `parallel_region` does."""
         # A board has room for one work.
         with self._lock:
-            if self._pool is not None and self._board[PRESENT] < self.size - 1:
-                self._start_workers(self._pool)
+            self.start()
             if work(self._board, *args):
                 raise RuntimeError("a thread could not do its part.")
 

@@ -310,6 +310,7 @@ def rank_components(
     if threads is None:
         threads = component_threads(int(graph.degree.sum(dtype=np.int64)))
     team, tolerance = Team(threads), residual_tolerance(settings)
+    team.start()
     vectors, contributions = _workspace(graph, damping)
     vectors.r[:] = 1 / nodes if teleport is None else teleport
     if teleport is not None:
