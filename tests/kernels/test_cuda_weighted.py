@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import UsageError
 
 from ..engine.digraphs import random_digraph
-from ..engine.running import passes, plan_grouped, plan_of
+from ..engine.running import passes, plan_grouped, plan_of, rank
 from ..engine.weighted import WeightedGraph, weights_of
 from .conftest import RUNS
 from .test_staging import grouped, streaming_plan
@@ -164,3 +164,16 @@ def test_tiles_in_groups_bring_their_weights(device: Device, stays: bool, tmp_pa
     run = rank_graph(grouped(store, 4), plan, chosen, backend=CudaBackend(device))
     assert run.converged
     assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound + 1e-14
+
+
+@RUNS
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_are_swept_inside_with_their_weights(device: Device, kind: str, tmp_path: Path) -> None:
+    graph = random_weighted(300, 2500, 9, kind)
+    how: dict[str, Any] = {"sweeps": 4, "stripes": 1, "mixing": 0}
+    cpu = rank(graph.write(tmp_path / "larger.zarr", 1200), **how)
+    store = graph.write(tmp_path / "g.zarr", 150)
+    run = rank(store, backend=CudaBackend(device, inside="groups"), each=8, kept="none", **how)
+    # Swept inside its tiles alone it takes 19 to 30.
+    assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound + 1e-14
+    assert abs(run.passes - cpu.passes) <= 1
