@@ -17,7 +17,12 @@ from distributed import Client, LocalCluster, Security
 
 import oocpr
 from oocpr.engine.executors import dask_client
-from oocpr.engine.executors.dask_client import _start_errors, cluster_errors, open_client
+from oocpr.engine.executors.dask_client import (
+    _start_errors,
+    cluster_errors,
+    known_workers,
+    open_client,
+)
 from oocpr.errors import EXTRAS, DoesNotFitError, LostError, SetupError, UsageError
 
 from .digraphs import random_digraph
@@ -33,6 +38,16 @@ def client() -> Iterator[Client]:
         Client(cluster) as client,
     ):
         yield client
+
+
+def test_workers_are_known_whatever_the_client_asks_by_itself(client):
+    (worker,) = client.nthreads()
+    # A client asks every two seconds who the scheduler is, but not for its workers.
+    with (
+        dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}),
+        Client(client.scheduler.address) as busy,
+    ):
+        assert all(list(known_workers(busy)) == [worker] for _ in range(1000))
 
 
 def test_a_worker_without_the_package_is_a_wrong_setup(stored, client):

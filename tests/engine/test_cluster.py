@@ -21,6 +21,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from oocpr.engine import checkpoint
 from oocpr.engine.executors import dask as engine_cluster
+from oocpr.engine.executors.dask_client import known_workers
 from oocpr.engine.executors.shared_memory import SharedMemory
 from oocpr.engine.run import MAX_LOSSES
 from oocpr.errors import DamagedError, LostError, UsageError
@@ -38,7 +39,7 @@ def scaled(client: Client, workers: int) -> Client:
     client.cluster.scale(workers)
     begun = time.monotonic()
     while True:
-        if len(client.scheduler_info(n_workers=-1)["workers"]) == workers:
+        if len(known_workers(client)) == workers:
             answers = client.run(os.getpid, on_error="return").values()
             if [type(answer) for answer in answers] == [int] * workers:
                 return client

@@ -21,6 +21,7 @@ from oocpr.engine.executors.dask import (
     assign_gpus,
     assign_workers,
 )
+from oocpr.engine.executors.dask_client import known_workers
 from oocpr.engine.planning import asked_settings, plan_request
 from oocpr.engine.run import rank_graph
 from oocpr.errors import LostError, UsageError
@@ -84,7 +85,7 @@ def planned(store: GraphStore) -> tuple[Plan, RankedStore]:
 def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, client, monkeypatch):
     store = stored(GRAPH, 700)
     plan, tiles = planned(store)
-    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    workers = sorted(known_workers(client))
     seats = [DeviceAssignment(worker, "cpu", {RESOURCE: 1}) for worker in workers]
     monkeypatch.setattr(engine_cluster, "assign_workers", lambda _: seats)
     run = rank_graph(tiles, plan, SETTINGS, path=store.path, client=client, backend="cuda:all", threads=1)
@@ -110,7 +111,7 @@ def test_workers_are_asked_for_their_devices_once(client, monkeypatch):
         return [VisibleDevice("cuda:0", dask_worker.address, nccl=dask_worker.asked == 1)]
 
     monkeypatch.setattr(engine_cluster, "visible_devices", asked)
-    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    workers = sorted(known_workers(client))
     seats = [DeviceAssignment(worker, "cuda:0", {RESOURCE: 1}, nccl=True) for worker in workers]
     try:
         assert assign_workers(client) == assign_workers(client) == seats

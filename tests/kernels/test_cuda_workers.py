@@ -20,6 +20,7 @@ from oocpr.engine.cuda import communication, vectors
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.executors import dask, dask_groups, dask_worker
 from oocpr.engine.executors.dask import RESOURCE, DeviceAssignment
+from oocpr.engine.executors.dask_client import known_workers
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
@@ -65,7 +66,7 @@ def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         return CudaBackend(devices[name], pairs=True) if isinstance(name, str) else name
 
     monkeypatch.setattr(stripe, "make_backend", make_backend)
-    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    workers = sorted(known_workers(client))
     seats = [DeviceAssignment(worker, f"cuda:{k}", {RESOURCE: 1}) for k, worker in enumerate(workers)]
     monkeypatch.setattr(dask, "assign_workers", lambda _: seats)
     # Other tests have other devices.

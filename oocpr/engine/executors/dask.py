@@ -31,6 +31,7 @@ from oocpr.engine.executors.dask_client import (
     Watch,
     check_workers,
     cluster_errors,
+    known_workers,
 )
 from oocpr.engine.executors.dask_copies import remove_copies
 from oocpr.engine.executors.dask_groups import Place, common_group, reserve_group
@@ -110,7 +111,7 @@ def names_workers_devices(device: str) -> bool:
 
 def assign_workers(client: Any) -> list[DeviceAssignment]:
     """Assign devices to the workers of a client, in the order of addresses; UsageError if none has any."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = known_workers(client)
     declared = {address: about.get("resources", {}).get(RESOURCE, 0) for address, about in workers.items()}
     meant = [address for address, count in declared.items() if count] or list(workers)
     seen = _SEEN.setdefault(client, {})
@@ -195,7 +196,7 @@ class DaskExecutor:
         with cluster_errors(client):
             assigned = _assignments(job, client)
             # Whoever asks a worker that is gone waits until that is given up.
-            living = client.scheduler_info(n_workers=-1)["workers"]
+            living = known_workers(client)
         holders = tuple(tuple(name for name in names if name in living) for names in job.holders)
         if not all(holders):
             raise LostError("all workers that had a stripe of the run were lost.", RANK_AGAIN)
@@ -445,7 +446,7 @@ def _assignments(job: Job, client: Any) -> list[DeviceAssignment]:
             )
         assigned = assigned[:planned] or assigned
     else:
-        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        workers = sorted(known_workers(client))
         assigned = [DeviceAssignment(worker, "") for worker in workers]
     if not assigned:
         raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")

@@ -251,6 +251,18 @@ def check_workers(client: Any, workers: Iterable[str], remedy: str = RANK_AGAIN)
     raise LostError(f"worker {gone[0]} was lost, and what it kept with it.", remedy)
 
 
+def known_workers(client: Any, remedy: str = RANK_AGAIN) -> dict[str, Any]:
+    """What the scheduler knows of the workers of a client, by their addresses; LostError if it has gone."""
+    try:
+        # Not by ``scheduler_info``: every two seconds the client asks without workers, and that answer may
+        # come between the one that was asked for and its return.
+        identity = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_TIMEOUT)
+    except (OSError, CancelledError) as error:
+        raise _lost_scheduler(client, remedy) from error
+    workers: dict[str, Any] = identity["workers"]
+    return workers
+
+
 class Watch:
     """Looks after the workers that somebody waits for; raises as `check_workers`, also for silent ones."""
 
@@ -264,7 +276,7 @@ class Watch:
         """Raise LostError for a worker that is gone, or silent: the scheduler gives it no work any more."""
         client = self._client
         self.living = len(check_workers(client, workers, remedy))
-        known = client.scheduler_info(n_workers=-1)["workers"]
+        known = known_workers(client, remedy)
         now = time.monotonic()
         for name in workers:
             seen = known.get(name, {}).get("last_seen")
@@ -297,8 +309,7 @@ class Watch:
 
 def worker_limits(client: Any) -> list[int]:
     """Memory limits in bytes of those workers of a client that have one."""
-    with cluster_errors(client):
-        workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = known_workers(client)
     return [about["memory_limit"] for about in workers.values() if about.get("memory_limit")]
 
 

@@ -26,6 +26,7 @@ from oocpr.engine.executors.dask_client import (
     check_versions,
     check_workers,
     cluster_errors,
+    known_workers,
 )
 from oocpr.errors import DoesNotFitError, LostError, OocprError, UsageError
 from oocpr.system import whole_memory
@@ -267,7 +268,7 @@ class DaskImportWorkers:
 
     def _refuse_paused(self) -> None:
         """Raise DoesNotFitError for a worker that Dask gives no work, since its memory is nearly full."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        workers = known_workers(self._client, _AGAIN)
         for address, about in workers.items():
             if about.get("status") == "paused":
                 raise DoesNotFitError(

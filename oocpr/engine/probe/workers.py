@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine.executors.dask import results_of
-from oocpr.engine.executors.dask_client import Watch, cluster_errors
+from oocpr.engine.executors.dask_client import Watch, cluster_errors, known_workers
 from oocpr.engine.executors.dask_worker import open_on_worker
 from oocpr.engine.probe.measure import MEASURING, measure_rates
 from oocpr.errors import LostError
@@ -30,7 +30,7 @@ def worker_speeds(
     share what they share in a run.
     """
     with suppress(LostError), cluster_errors(client):
-        names = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        names = sorted(known_workers(client))
         progress(MEASURING, len(names), None, "workers")
         asked = [
             client.submit(_passes_a_second, path, identity, plan, settings, workers=[name], pure=False)
