@@ -44,8 +44,9 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 SERVER_TIMEOUT = 60
 """Seconds after which a server that says nothing is lost."""
 
-PIECE_ITEMS, MAX_THREADS = 1 << 20, 8
-"""Items of an array that a thread takes at a time, and threads that do: more of them wait for memory."""
+PIECE_ITEMS, MAX_THREADS = 1 << 20, 16
+"""Items of an array that a thread takes at a time, and threads that do: 268 M ranks are scaled by sixteen in
+100 ms, by eight in 174, on a host with 32 cores."""
 
 Result = TypeVar("Result")
 

@@ -31,13 +31,16 @@ from oocpr.store.atomic import naming_failures
 from oocpr.store.checked_files import SUPPORTED, read_files
 from oocpr.store.codec.zarr_codecs import register_codecs
 from oocpr.store.format import CHECKSUM_KEY, CRC_BYTES, metadata_checksum
-from oocpr.system import LINUX, MAX_THREADS, server_errors, server_options, usable_cores
+from oocpr.system import LINUX, server_errors, server_options, usable_cores
 
 register_codecs()
 
 _MAX_DOCUMENT = 1 << 24  # bytes of a document of metadata
 _OTHERS_SECONDS = 10
 """How long a failure waits for what else Zarr does, which may be somebody's slow server."""
+
+_READERS = 8
+"""Most threads that read chunks side by side; each has memory for as many as it reads at once."""
 
 _CHUNKS_AT_ONCE = 4  # that a thread reads, each with a megabyte or so of memory
 
@@ -270,7 +273,7 @@ class StoredArray:
         if len(firsts) == 1:
             read(chunks.start, chunks.stop)
             return out
-        with ThreadPoolExecutor(min(MAX_THREADS, usable_cores())) as pool:
+        with ThreadPoolExecutor(min(_READERS, usable_cores())) as pool:
             lasts = (min(first + together, chunks.stop) for first in firsts)
             deque(pool.map(read, firsts, lasts), maxlen=0)
         return out

@@ -186,3 +186,17 @@ def test_the_scale_is_the_smallest_power_of_two_that_holds_the_peak(peak):
 @pytest.mark.parametrize("peak", [0.0, -1.0])
 def test_nothing_to_push_has_a_scale_too(peak):
     assert method.power_of_two(peak) == 1.0
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(0, 5))
+def test_weights_leave_no_more_than_the_best_where_changes_depend_on_each_other(seed, slots, rank):
+    rng = np.random.default_rng(seed)
+    rank = min(rank, slots)
+    changes = rng.normal(size=(slots, rank)) @ rng.normal(size=(rank, 12)) * 10.0 ** rng.integers(-8, 8)
+    residual = rng.normal(size=12)
+    memory = method.Memory(tuple(range(slots)), changes @ changes.T)
+    theta = dict(method._mixing_coefficients(memory, (changes @ residual).tolist()))
+    weights = np.array([theta.get(slot, 0.0) for slot in range(slots)])
+    best = np.linalg.lstsq(changes.T, residual, rcond=1e-7)[0]
+    left, least = (np.linalg.norm(residual - found @ changes) for found in (weights, best))
+    assert left <= least + 1e-4 * np.linalg.norm(residual)

@@ -460,17 +460,20 @@ class RowState:
 
     def tile_sums(self, step: SweepStep) -> tuple[TileSums, int]:
         """Sums of the stripe's tiles and their faults, as they were when the report was brought."""
-        live = list(step.live)
-        tiles, peaks, residual = (self._report[place:].copy() for place in self._places[1:4])
-        added, rest = tiles[: self._sums], tiles[self._sums :]
-        carry, proposed, found = (float(x) for x in rest[:3])
-        self.first_row = np.array([rest[3], *rest[4:][live]])
-        high = np.zeros(1 + len(live))
+        numbers = self._report.tolist()
+        tiles, peaks, residual = self._places[1:4]
+        carry, proposed, found, *first = numbers[tiles + self._sums : peaks]
+
+        def of_live(place: int, *before: float) -> NDArray[np.float64]:
+            return np.array([*before, *(numbers[place + slot] for slot in step.live)])
+
+        self.first_row = np.array([first[0], *(first[1 + slot] for slot in step.live)])
+        high = np.zeros(1 + len(step.live))
         if self._peaks:
-            high = np.array([peaks[0], *peaks[1:][live]])
+            high = of_live(peaks + 1, numbers[peaks])
         return TileSums(
-            (carry, proposed), float(added[0]), added[1:][live], added[1 + self._slots :][live], high,
-            residual=float(residual[0]) if step.key else 0.0,
+            (carry, proposed), numbers[tiles], of_live(tiles + 1), of_live(tiles + 1 + self._slots), high,
+            residual=numbers[residual] if step.key else 0.0,
         ), int(found)  # fmt: skip
 
     def expect_end(self) -> None:
