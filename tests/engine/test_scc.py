@@ -72,10 +72,18 @@ def store(tmp_path_factory):
     return build(open_source(knotted().entries), tmp_path_factory.mktemp("knotted") / "graph.zarr")
 
 
-def test_every_kind_of_stage_is_right_in_few_passes(store):
+@pytest.fixture(params=[1, 2, 4])
+def regions(request, monkeypatch):
+    """Parts that large components are cut in; as many edges have one."""
+    monkeypatch.setattr("oocpr.engine.scc.level_schedule.regions_of", lambda _: request.param)
+    return request.param
+
+
+def test_every_kind_of_stage_is_right_in_few_passes(store, regions):
     graph = knotted()
     schedule = load_scc_graph(store).schedule
     assert {*schedule.stages[:, 0].tolist()} == {SHARED, LISTED, WALKED, SWEPT}
+    assert len(schedule.regions) == regions
     assert len(schedule.long_rows) > 8
     assert len(schedule.duplicate_rows) > 400
     long = schedule.long_ptr.astype(np.int64)
@@ -88,6 +96,7 @@ def test_every_kind_of_stage_is_right_in_few_passes(store):
     assert np.abs(moved).sum() <= run.error_bound
 
 
+@pytest.mark.usefixtures("regions")
 def test_the_number_of_threads_changes_no_bit(store):
     ranks = [rank_whole(store, threads=threads).ranks for threads in (1, 2, 3, 5, 8)]
     assert all((ranks[0] == other).all() for other in ranks[1:])
@@ -103,6 +112,7 @@ def test_a_graph_that_was_kept_is_not_read_again(store):
     assert (other.ranks == rank_whole(store, damping=0.5).ranks).all()
 
 
+@pytest.mark.usefixtures("regions")
 def test_every_edge_is_laid_out_once():
     graph = knotted()
     into = graph.into

@@ -9,9 +9,9 @@ all threads: its single rows and the rows of its large components lie in slices 
 same length, its small components in a list from which threads take one after another. Levels with few edges
 follow each other in one stage that a single thread walks through, for meeting would cost more than the work.
 
-A large component is swept until it converges. Its rows are cut in COMPONENT_REGIONS parts, whatever the
-number of threads; a row reads what the rows of its own part have just become, and of other parts what they
-were when the sweep began.
+A large component is swept until it converges. Its rows are cut in parts, whatever the number of threads; a
+row reads what the rows of its own part have just become, and of other parts what they were when the sweep
+began. So fewer parts take fewer sweeps, and a small graph, which one thread ranks, has one.
 
 Rows with the same edges are summed once for all of them: pages made from one template have in-edges from the
 same pages; in a crawl more than a third of all edges repeat those of another row.
@@ -28,14 +28,19 @@ from numpy.typing import NDArray
 from oocpr.engine.cpu.gather import SLICE_ROWS
 from oocpr.jit import entry, inner
 
-COMPONENT_REGIONS = 4
-"""Parts of a large component that are swept side by side."""
+EDGES_PER_THREAD = 1 << 18
+"""Edges of a graph that are worth a thread. On two cores, graphs of 148 to 353 thousand edges took one thread
+2.1 to 4.8 ms and two threads 3.0 to 5.1, or 9 to 16 if the other core had nothing to do before; one of 948
+thousand 22 and 14."""
+
+MAX_REGIONS = 4
+"""Most parts of a large component that are swept side by side."""
 
 MIN_SHARED_EDGES = 1 << 14
 """Edges of a level that are worth sharing out."""
 
-MIN_PARALLEL_EDGES = 1 << 16
-"""Edges inside a component that is swept by all threads together."""
+MIN_REGION_EDGES = 1 << 14
+"""Edges for each part inside a component that is swept by all threads together."""
 
 _ROW_COST = 4
 """What a row of a component costs besides its edges, in edges."""
@@ -50,6 +55,7 @@ MAX_SLICED = 128
 SLICE, COLUMN, LONG_ROW, STAGE, REGION, MEMBER, COMPONENT, DUPLICATE = range(8)
 """Numbers of a cursor: how many of each a LevelSchedule has so far."""
 
+_LARGE = 2
 _DONE = 1 << 31
 _NOBODY = 2**32 - 1
 _FACTOR = 0x9E3779B97F4A7C15
@@ -90,6 +96,16 @@ class LevelSchedule(NamedTuple):
     regions: NDArray[np.int64]
 
 
+def regions_of(edges: int) -> int:
+    """Parts of each large component of a graph of so many edges: about as many as threads that rank it.
+
+    >>> [regions_of(edges) for edges in (0, 2**19 - 1, 2**19, 2**20, 2**30)]
+    [1, 1, 2, 4, 4]
+    """
+    threads = max(1, edges // EDGES_PER_THREAD)
+    return min(MAX_REGIONS, 1 << threads.bit_length() - 1)
+
+
 def schedule_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> LevelSchedule:
     """Lay out a graph whose row i has incoming edges from the rows ``columns[offsets[i]:offsets[i + 1]]``.
 
@@ -102,7 +118,8 @@ def schedule_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> L
     grouped, heads = np.empty(rows, np.uint32), np.zeros(found + 1, np.uint32)
     _group_rows(component, heads, grouped)
     looped = int(_partition_edges(offsets, columns, component, heads, outer, inner, loops))
-    groups = edges // MIN_SHARED_EDGES + COMPONENT_REGIONS * (edges // MIN_PARALLEL_EDGES) + 1
+    regions = regions_of(edges)
+    groups = edges // MIN_SHARED_EDGES + edges // MIN_REGION_EDGES + 1
     slots = rows // (SLICE_ROWS // 2) + 2 * groups
     long_slots = edges // MAX_SLICED + groups
     made = LevelSchedule(
@@ -115,13 +132,13 @@ def schedule_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> L
         np.empty((3 * groups + 1, 5), np.int64), np.zeros((groups, 6), np.int64),
     )  # fmt: skip
     cursor = np.zeros(8, np.int64)
-    _lay_out(levels[:found], heads, grouped, made, cursor)
-    slices, used, long_rows, stages, regions, members, listed, duplicates = cursor.tolist()
+    _lay_out(levels[:found], heads, grouped, np.uint32(regions), made, cursor)
+    slices, used, long_rows, stages, parts, members, listed, duplicates = cursor.tolist()
     lengths = {
         "members": members, "member_ptr": listed + 1, "slice_ptr": slices, "targets": slices * SLICE_ROWS,
         "slice_columns": used, "duplicate_ptr": slices, "duplicate_rows": duplicates,
         "duplicate_places": duplicates, "long_rows": long_rows, "long_ptr": long_rows, "stages": stages,
-        "regions": regions,
+        "regions": parts,
     }  # fmt: skip
     return made._replace(**{name: getattr(made, name)[:length].copy() for name, length in lengths.items()})
 
@@ -267,11 +284,11 @@ def _partition_edges(offsets, columns, component, heads, outer, inner, loops):
 
 
 @entry()
-def _lay_out(levels, heads, grouped, made, cursor):
+def _lay_out(levels, heads, grouped, regions, made, cursor):
     """Make the stages, level by level."""
     count = uint64(levels.size)
     order = np.empty(count, np.uint32)
-    weights = np.empty(count, np.uint32)
+    kinds = np.empty(count, np.uint32)
     top = uint64(0)
     for c in range(count):
         top = max(top, uint64(levels[c]))
@@ -286,9 +303,8 @@ def _lay_out(levels, heads, grouped, made, cursor):
             weight += made.outer[row] + made.inner[row]
             inside += made.inner[row]
         # Of the components without cycles only those with edges have anything to be done.
-        weights[c] = (
-            uint32(MIN_PARALLEL_EDGES) if inside >= uint32(MIN_PARALLEL_EDGES) else uint32(weight > uint32(0))
-        )
+        large = inside >= regions * uint32(MIN_REGION_EDGES)
+        kinds[c] = uint32(_LARGE) if large else uint32(weight > uint32(0))
         edges[levels[c]] += uint64(weight)
     for level in range(top + uint64(1)):
         begins[level + uint64(1)] += begins[level]
@@ -303,15 +319,14 @@ def _lay_out(levels, heads, grouped, made, cursor):
     level = uint64(0)
     while level <= top:
         if edges[level] >= uint64(MIN_SHARED_EDGES):
-            _share_level(
-                order[low : uint64(begins[level])], weights, heads, grouped, made, cursor, chosen, scratch
-            )
+            here = order[low : uint64(begins[level])]
+            _share_level(here, kinds, heads, grouped, regions, made, cursor, chosen, scratch)
         else:
             while level < top and edges[level + uint64(1)] < uint64(MIN_SHARED_EDGES):
                 level += uint64(1)
             first = cursor[COMPONENT]
             for c in order[low : uint64(begins[level])]:
-                if weights[c]:
+                if kinds[c]:
                     _list_component(c, heads, grouped, made.members, made.member_ptr, cursor)
             _add_stage(made.stages, cursor, int64(WALKED), first, cursor[COMPONENT])
         low = uint64(begins[level])
@@ -341,12 +356,12 @@ def _list_component(c, heads, grouped, members, ends, cursor):
 
 
 @inner(late=True)
-def _share_level(components, weights, heads, grouped, made, cursor, chosen, scratch):
+def _share_level(components, kinds, heads, grouped, regions, made, cursor, chosen, scratch):
     """Make the stages of a level that all threads work on."""
     count = uint64(0)
     for c in components:
         first, end = uint64(heads[c]), uint64(heads[uint64(c) + uint64(1)])
-        if weights[c] and (end - first == uint64(1) or weights[c] == uint32(MIN_PARALLEL_EDGES)):
+        if kinds[c] and (end - first == uint64(1) or kinds[c] == uint32(_LARGE)):
             for q in range(first, end):
                 if made.outer[grouped[q]]:
                     chosen[count] = grouped[q]
@@ -357,18 +372,17 @@ def _share_level(components, weights, heads, grouped, made, cursor, chosen, scra
     _add_stage(made.stages, cursor, int64(SHARED), slices, cursor[SLICE], longs, cursor[LONG_ROW])
     listed = cursor[COMPONENT]
     for c in components:
-        if heads[uint64(c) + uint64(1)] - heads[c] > uint32(1) and weights[c] != uint32(MIN_PARALLEL_EDGES):
+        if heads[uint64(c) + uint64(1)] - heads[c] > uint32(1) and kinds[c] != uint32(_LARGE):
             _list_component(c, heads, grouped, made.members, made.member_ptr, cursor)
     _add_stage(made.stages, cursor, int64(LISTED), listed, cursor[COMPONENT])
     for c in components:
-        if weights[c] == uint32(MIN_PARALLEL_EDGES):
-            _cut_component(
-                grouped[uint64(heads[c]) : uint64(heads[uint64(c) + uint64(1)])], made, cursor, scratch
-            )
+        if kinds[c] == uint32(_LARGE):
+            rows = grouped[uint64(heads[c]) : uint64(heads[uint64(c) + uint64(1)])]
+            _cut_component(rows, regions, made, cursor, scratch)
 
 
 @inner(late=True)
-def _cut_component(rows, made, cursor, scratch):
+def _cut_component(rows, regions, made, cursor, scratch):
     """Make the stage of a large component: its rows in parts that take about as long to sweep."""
     same_as = scratch[0]
     find_duplicate_rows(rows, made.inner, uint32(1), made, same_as)
@@ -378,10 +392,10 @@ def _cut_component(rows, made, cursor, scratch):
     before = cursor[REGION]
     done = uint64(0)
     q = uint64(0)
-    for region in range(COMPONENT_REGIONS):
+    for region in range(regions):
         first = q
-        goal = total * uint64(region + 1) // uint64(COMPONENT_REGIONS)
-        while q < uint64(rows.size) and (done < goal or region == COMPONENT_REGIONS - 1):
+        goal = total * uint64(region + 1) // uint64(regions)
+        while q < uint64(rows.size) and (done < goal or region == regions - 1):
             row = rows[q]
             done += uint64(_ROW_COST) + (uint64(made.inner[row]) if same_as[row] == row else uint64(0))
             q += uint64(1)

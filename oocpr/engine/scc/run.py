@@ -22,7 +22,7 @@ from oocpr.engine.cpu.numbers import ROW_BLOCK, add_up, norm
 from oocpr.engine.cpu.threads import THREAD_EDGES, Team, barrier, parallel_region
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.scc.block import RowOrder, order_rows
-from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, SHARED, schedule_rows
+from oocpr.engine.scc.level_schedule import EDGES_PER_THREAD, MAX_REGIONS, SHARED, schedule_rows
 from oocpr.engine.scc.solve import DEPTH, REL_TOL, TERMS, Contributions, balanced_range, solve
 from oocpr.engine.settings import ROUNDING
 from oocpr.errors import DamagedError
@@ -43,10 +43,8 @@ if TYPE_CHECKING:
 _LINE = 64
 """Bytes of a line of the cache, at which arrays begin."""
 
-MOST_THREADS, EDGES_PER_THREAD = 8, 2**18
-"""On 16 cores, graphs of 3.2 and 3.9 M edges took 83 and 61 ms with eight threads, and 92 and 64 with 16. On
-two cores, graphs of 148 to 353 thousand edges took one thread 2.1 to 4.8 ms and two threads 3.0 to 5.1, or 9
-to 16 if the other core had nothing to do before; one of 948 thousand 22 and 14."""
+MOST_THREADS = 8
+"""On 16 cores, graphs of 3.2 and 3.9 M edges took 83 and 61 ms with eight threads, and 92 and 64 with 16."""
 
 
 def component_threads(edges: int) -> int:
@@ -402,7 +400,7 @@ def _workspace(graph: SccGraph, damping: float) -> tuple[RankVectors, Contributi
         ((max(1, len(schedule.stages)),), np.int64),
         ((DEPTH + 2, nodes), np.float32),
         ((DEPTH + 1, nodes), np.float32),
-        ((2, COMPONENT_REGIONS, TERMS), np.float64),
+        ((2, MAX_REGIONS, TERMS), np.float64),
     )  # fmt: skip
     vectors = RankVectors(np.zeros(nodes), r, graph.degree, np.empty(0), reads, pushes, blocks)
     return vectors, Contributions(

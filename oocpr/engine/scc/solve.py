@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from oocpr.engine.cpu.gather import SLICE_ROWS, first_not_below, sum_long_row, sum_slice
 from oocpr.engine.cpu.numbers import ROW_BLOCK, dot, norm
 from oocpr.engine.cpu.threads import barrier, next_chunk
-from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, LISTED, SHARED, WALKED
+from oocpr.engine.scc.level_schedule import LISTED, SHARED, WALKED
 from oocpr.jit import BORROWING, inner
 
 STRIDE = 4
@@ -256,7 +256,7 @@ def _sweep_component_parallel(
         phase += 1
         barrier(counter, team, phase)
         if sweep == 0:
-            for k in range(COMPONENT_REGIONS):
+            for k in range(end - first):
                 tolerance += REL_TOL * sums[1, k, 0]
             tolerance = max(tolerance, row_tol * rows)
         stride = sweep // STRIDE
@@ -275,7 +275,7 @@ def _sweep_component_parallel(
             continue
         for k in range(TERMS):
             totals[k] = 0.0
-            for region in range(COMPONENT_REGIONS):
+            for region in range(end - first):
                 totals[k] += sums[stride & 1, region, k]
         if totals[0] <= tolerance:
             break
