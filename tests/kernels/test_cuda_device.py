@@ -162,14 +162,16 @@ def test_contexts_are_made_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         cuDevicePrimaryCtxRetain=lambda _, device: made.append(device.value),
     )
     monkeypatch.setattr("oocpr.engine.cuda.names.ctypes.CDLL", lambda _: driver)
+    monkeypatch.setattr("oocpr.engine.cuda.names._BEGUN", set[int]())
     before = set(threading.enumerate())
     begin_contexts(("cuda:0", "cuda:1", "cuda:3"))
     assert made == []
     asked.set()
     _wait_for_others(before)
     assert made == [70, 73]
-    begin_contexts(())
-    assert set(threading.enumerate()) <= before
+    for names in ((), ("cuda:0", "cuda:3")):
+        begin_contexts(names)
+        assert set(threading.enumerate()) <= before
 
 
 def _wait_for_others(before: set[threading.Thread]) -> None:
@@ -183,6 +185,7 @@ def test_no_driver_and_one_that_fails_end_nothing(monkeypatch: pytest.MonkeyPatc
     before = set(threading.enumerate())
     for library in ("libcuda.so.1.none", "libc.so.6"):
         monkeypatch.setattr("oocpr.engine.cuda.names.LIBRARY", library)
+        monkeypatch.setattr("oocpr.engine.cuda.names._BEGUN", set[int]())
         begin_contexts(("cuda:0",))
         _wait_for_others(before)
     assert raised == []

@@ -18,6 +18,9 @@ LIBRARY = "libcuda.so.1"
 
 _NAME = re.compile(r"cuda(?::(\d+))?")
 
+_BEGUN: set[int] = set()
+"""Numbers of the devices of which contexts were begun."""
+
 
 def is_cuda(name: str) -> bool:
     """Whether a name is ``cuda`` or ``cuda:`` and a number.
@@ -63,9 +66,10 @@ def begin_contexts(names: Iterable[str]) -> None:
     """Have devices make their contexts, a third of a second for the first, while the caller does else.
 
     CuPy takes as long to load, and lets no other thread run while it makes one. A device that cannot be used
-    is refused when it is.
+    is refused when it is. A process begins each once.
     """
-    indices = [device_index(name) for name in names]
+    indices = {device_index(name) for name in names} - _BEGUN
+    _BEGUN.update(indices)
 
     def make() -> None:
         with contextlib.suppress(OSError, AttributeError):
