@@ -32,10 +32,16 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
     return room[begin : begin + nbytes]
 
 
-def zeros_in_huge_pages(nbytes: int) -> NDArray[np.uint8]:
-    """Make memory that is zero; as much as possible is in huge pages, which come when they are touched."""
+def zeros_in_huge_pages(nbytes: int, *, whole: bool = False) -> NDArray[np.uint8]:
+    """Make memory that is zero; as much as possible is in huge pages, which come when they are touched.
+
+    `whole`: so is what is left behind the last of them, at the cost of the rest of one: 3.6 MB come in 70 us,
+    and in 490 with the last 1.5 MB in small pages.
+    """
     if not _in_huge_pages(nbytes):
         return np.zeros(nbytes, np.uint8)
+    if whole:
+        nbytes = -(-nbytes // _HUGE_PAGE) * _HUGE_PAGE
     # Systems that have huge pages for memory of one process alone may have none for what is shared.
     mapped = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     room = np.frombuffer(mapped, np.uint8)

@@ -401,6 +401,7 @@ def _workspace(graph: SccGraph, damping: float) -> tuple[RankVectors, Contributi
         ((DEPTH + 2, nodes), np.float32),
         ((DEPTH + 1, nodes), np.float32),
         ((2, MAX_REGIONS, TERMS), np.float64),
+        whole=True,
     )  # fmt: skip
     vectors = RankVectors(np.zeros(nodes), r, graph.degree, np.empty(0), reads, pushes, blocks)
     return vectors, Contributions(
@@ -410,8 +411,10 @@ def _workspace(graph: SccGraph, damping: float) -> tuple[RankVectors, Contributi
     )  # fmt: skip
 
 
-def zeros_together(*wanted: tuple[tuple[int, ...], type[np.generic]]) -> list[NDArray[Any]]:
-    """Make arrays of zeros side by side, in huge pages where there are some.
+def zeros_together(
+    *wanted: tuple[tuple[int, ...], type[np.generic]], whole: bool = False
+) -> list[NDArray[Any]]:
+    """Make arrays of zeros side by side, in huge pages where there are some; `whole`: all of them.
 
     Apart, 13 arrays of 62,586 rows came page by page, 860 of them.
 
@@ -420,7 +423,7 @@ def zeros_together(*wanted: tuple[tuple[int, ...], type[np.generic]]) -> list[ND
     """
     sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
     ends = list(accumulate(-(-size // _LINE) * _LINE for size in sizes))
-    room = zeros_in_huge_pages(ends[-1])
+    room = zeros_in_huge_pages(ends[-1], whole=whole)
     return [
         room[end - -(-size // _LINE) * _LINE :][:size].view(kind).reshape(shape)
         for end, size, (shape, kind) in zip(ends, sizes, wanted, strict=True)
