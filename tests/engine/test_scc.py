@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 
 from oocpr.engine.cpu.numbers import ROW_BLOCK
 from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, find_components, schedule_rows
-from oocpr.engine.scc.run import load_scc_graph, zeros_together
+from oocpr.engine.scc.run import SccGraph, load_scc_graph, zeros_together
 from oocpr.engine.scc.solve import DEPTH, TERMS, least_squares, mix, record_stride
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, UsageError
@@ -110,6 +110,27 @@ def test_a_graph_that_was_kept_is_not_read_again(store):
     assert (first.ranks == second.ranks).all()
     other = rank_whole(store, kept=kept, damping=0.5)
     assert (other.ranks == rank_whole(store, damping=0.5).ranks).all()
+
+
+def test_what_a_run_leaves_changes_no_bit_of_the_next(store, monkeypatch):
+    def ranked(**how):
+        return rank_whole(store, kept=kept, **how).ranks
+
+    kept: dict[str, SccGraph] = {}
+    runs = [{}, {"damping": 0.5}, {"damping": 0.99}, {"teleport": np.arange(store.nodes) + 1.0}, {}]
+    for how in runs:
+        if "teleport" in how:
+            how["teleport"] /= how["teleport"].sum()
+    left = [ranked(**how) for how in runs for _ in range(2)]
+    (workspace,) = kept["graph"].kept
+    assert 0 < workspace.nbytes < kept["graph"].nbytes
+    assert not any(np.shares_memory(workspace.vectors.r, ranks) for ranks in left)
+    monkeypatch.setattr("oocpr.engine.scc.run._KEPT_BYTES", 0)
+    kept.clear()
+    for how, pair in zip(runs, zip(left[::2], left[1::2], strict=True), strict=True):
+        fresh = ranked(**how)
+        assert not kept["graph"].kept
+        assert all((fresh == ranks).all() for ranks in pair)
 
 
 @pytest.mark.usefixtures("regions")
