@@ -121,7 +121,7 @@ Past the page cache, from a disk that gives 3.2 GB/s, a new process takes 2.60 s
 """
 START_LARGE = """
 R-MAT of 2^28 and 2^30 nodes as drawn, files in the page cache, which gives 43 GB/s to eight threads; the
-larger graph has one run that counts. All tiles stay on the device, of whose memory runs take 36.6 and 85.6
+larger graph has two runs that count. All tiles stay on the device, of whose memory runs take 36.6 and 85.6
 GiB; of the host's they take 22 and 18 % of the bytes of the tiles. A later pass takes 89 and 434 ms.
 """
 KERNELS = """
