@@ -85,7 +85,7 @@ class GraphStore:
             self._arrays[name] = StoredArray(self._store, name, self.path, self.check_current)
         return self._arrays[name]
 
-    @property
+    @cached_property
     def shared_path(self) -> str:
         """The path under which other processes find the store."""
         return self.path if "://" in self.path else str(Path(self.path).resolve())
