@@ -135,7 +135,7 @@ def available_memory() -> int:
 def whole_memory() -> int:
     """Bytes that this process and the cache of the files that it reads may come to hold together."""
     held, free = resident(), _free_memory()
-    groups = group_memory(_limited_groups(), _unshared())
+    groups = group_memory(_limited_groups(), _unshared)
     return min([held + free, *groups, *job_limits(os.environ)[1], *_address_limits(held)])
 
 
@@ -205,8 +205,8 @@ def own_groups(controller: str) -> list[PurePosixPath]:
         return []
 
 
-def group_memory(folders: Iterable[PurePosixPath], held: int) -> list[int]:
-    """Bytes that each limited group leaves to a process in it that holds so many by itself.
+def group_memory(folders: Iterable[PurePosixPath], held: Callable[[], int]) -> list[int]:
+    """Bytes that each limited group leaves to a process in it, of which `held` tells what it holds by itself.
 
     Those are its limit less what its other processes hold; what is cached of files counts as free.
     """
@@ -222,7 +222,7 @@ def group_memory(folders: Iterable[PurePosixPath], held: int) -> list[int]:
         # Version 1 counts the groups inside by lines of their own.
         names = [name for name in _RECLAIMED if name in stat]
         whole = [name for name in names if name.startswith("total_")] or names
-        others = used - sum(stat[name] for name in whole) - held
+        others = used - sum(stat[name] for name in whole) - held()
         found.append(max(0, min(limits) - max(0, others)))
     return found
 

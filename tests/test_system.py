@@ -20,7 +20,7 @@ from oocpr.system import group_cores, group_folders, group_memory, job_limits, o
 
 
 def found(groups: str, mounts: str) -> list[int]:
-    return sorted(group_memory(group_folders("memory", groups, mounts), 0))
+    return sorted(group_memory(group_folders("memory", groups, mounts), lambda: 0))
 
 
 def write(folder, name, text):
@@ -41,8 +41,8 @@ def test_all_groups_around_a_process_limit_it_in_version_2(tmp_path):
     stat = "anon 800000\ninactive_file 250000\nactive_file 40000\nslab_reclaimable 10000"
     write(tmp_path / "user.slice", "memory.stat", stat)
     folders = group_folders("memory", groups, mounts)
-    assert group_memory(folders, 100_000) == [3_000_000, 2_000_000 - 800_000]
-    assert group_memory(folders, 900_000) == [3_000_000, 2_000_000]
+    assert group_memory(folders, lambda: 100_000) == [3_000_000, 2_000_000 - 800_000]
+    assert group_memory(folders, lambda: 900_000) == [3_000_000, 2_000_000]
     # Without the process's own group, only the root's would count, which has none.
     assert found("0::/", mounts) == []
 

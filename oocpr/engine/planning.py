@@ -412,7 +412,7 @@ def stats_of(store: GraphStore) -> GraphStats:
         tile_edges=known.tile_edges,
         column_bytes=known.encoded_bytes,
         max_tile_bytes=weighted_tile_bytes(most, weights) if known.weighted else most,
-        max_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
+        max_tile_rows=store.max_tile_rows,
         local_share=known.local_edges / max(known.edges, 1),
         weighted=known.weighted,
         weight_bytes=known.data_bytes,

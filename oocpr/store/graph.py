@@ -53,7 +53,8 @@ _MAKE_ONE = "Make one with `oocpr import SOURCE -o GRAPH.zarr`."
 class GraphStore:
     """A finished graph store; get one with :func:`open_store`.
 
-    `tile_rows`: int64, shape (tiles + 1,): tile t owns rows ``tile_rows[t]`` to ``tile_rows[t + 1] - 1``.
+    `tile_rows`: int64, shape (tiles + 1,): tile t owns rows ``tile_rows[t]`` to ``tile_rows[t + 1] - 1``;
+    `max_tile_rows`: most rows of a tile.
     `weights`: None if the graph is not weighted. What reads arrays raises DamagedError if the bytes are not
     what was written.
     """
@@ -73,8 +74,9 @@ class GraphStore:
         self._paths = frozenset(paths)
         self._arrays: dict[str, StoredArray] = {}
         self.tile_rows: NDArray[np.int64] = self._read(TILE_ROWS, 0, self.tiles + 1, np.int64)
-        rows = self.tile_rows
-        if rows[0] != 0 or rows[-1] != self.nodes or (np.diff(rows) < 0).any():
+        rows, owned = self.tile_rows, np.diff(self.tile_rows)
+        self.max_tile_rows = int(owned.max(initial=0))
+        if rows[0] != 0 or rows[-1] != self.nodes or (owned < 0).any():
             raise DamagedError(f"{path}: the rows of the tiles are out of order.")
         self.encoded = EncodedTiles(self._array(INDICES), attributes, rows, self.indptr)
         weighted = attributes.weighted
