@@ -31,6 +31,19 @@ def silent(stage: str, done: float, total: int | None, unit: str, note: str = ""
     """Ignore all progress."""
 
 
+def under(progress: Progress, what: str) -> Progress:
+    """Report stages as parts of `what`.
+
+    >>> under(lambda stage, *_: print(stage), "order dfs")("writing", 3, 7, "edges")
+    order dfs, writing
+    """
+
+    def part(stage: str, done: float, total: int | None, unit: str, note: str = "") -> None:
+        progress(f"{what}, {stage}", done, total, unit, note)
+
+    return part
+
+
 Listener = Progress | bool | None
 """What callers give as ``progress``: True to see it on standard error, as the command line shows it; a
 `Progress`; or False or None for silence."""

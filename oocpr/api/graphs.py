@@ -21,7 +21,7 @@ from oocpr.units import parse_bytes
 if TYPE_CHECKING:
     from oocpr.engine.scc.run import SccGraph
     from oocpr.ingest.cluster import Workers
-    from oocpr.progress import Listener
+    from oocpr.progress import Listener, Progress
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Source
     from oocpr.store.atomic import Partial
@@ -277,7 +277,7 @@ def import_graph(
             on_message=left.append if on_message is None else on_message,
             on_reason=reasons.append,
             workers=workers,
-            count_passes=lambda tried: _count_passes(tried, budget),
+            count_passes=lambda tried, told: _count_passes(tried, budget, told),
         )
     for reason in reasons:
         _LOG.info("%s", reason)
@@ -287,11 +287,11 @@ def import_graph(
     return Graph(open_store(path), notices=notices, reason=next(iter(reasons), None))
 
 
-def _count_passes(path: Path, memory: int) -> int:
+def _count_passes(path: Path, memory: int, progress: Progress) -> int:
     # Most imports need nothing that ranks.
     from oocpr.engine.planning import count_passes
 
-    return count_passes(path, memory)
+    return count_passes(path, memory, progress)
 
 
 @checked

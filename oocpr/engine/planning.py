@@ -34,7 +34,6 @@ from oocpr.plan.tile_groups import (
     pass_bytes,
 )
 from oocpr.plan.ways import explained
-from oocpr.progress import silent
 from oocpr.store.checkpoint import WRITING_BYTES
 from oocpr.system import available_memory, resident, resident_after_trim, usable_cores, whole_memory
 from oocpr.units import format_bytes, format_count, parse_bytes
@@ -167,7 +166,7 @@ def plan_loaded(
     return run, Loading(perf_counter() - begun, compiling)
 
 
-def count_passes(path: Path, memory: int) -> int:
+def count_passes(path: Path, memory: int, progress: Progress) -> int:
     """Rank a graph on processors by method ``mixed`` to a residual of 1e-10; returns the passes that it took.
 
     They are those with any memory: DoesNotFitError if it is too short to remember as many passes as usual.
@@ -177,7 +176,7 @@ def count_passes(path: Path, memory: int) -> int:
     from oocpr.store.graph import open_store
 
     store, settings = open_store(path), Settings(stop="residual")
-    planned, _ = plan_loaded(store, settings, RunRequest(memory=memory), silent)
+    planned, _ = plan_loaded(store, settings, RunRequest(memory=memory), progress)
     plan = planned.plan
     needed = plan.need.total + 8 * store.nodes * (settings.mixing - plan.mixing)
     if needed > memory:
@@ -186,7 +185,7 @@ def count_passes(path: Path, memory: int) -> int:
             f"not {format_bytes(memory)}.",
             "Give more memory, or name an order: degree takes less.",
         )
-    return rank_graph(planned.store, plan, planned.settings).passes
+    return rank_graph(planned.store, plan, planned.settings, progress=progress).passes
 
 
 def timed(run: PlannedRun, request: RunRequest, progress: Progress) -> Plan:

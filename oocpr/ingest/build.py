@@ -41,7 +41,7 @@ from oocpr.ingest.spill.partition import (
     repartition,
 )
 from oocpr.ingest.tiles import Sorter, Tile, TileWriter
-from oocpr.progress import Progress, silent
+from oocpr.progress import Progress, silent, under
 from oocpr.store.atomic import Partial, clear_abandoned
 from oocpr.store.codec.mantissa_segments import encode_segments
 from oocpr.store.codec.tiles import TileEncoder
@@ -292,9 +292,9 @@ class Pipeline:
         local_edges += done.local_edges
         return self.finish(edges.edges, counter.self_loops, local_edges, counter.out_degree(), named=named)
 
-    def write_beside(self, edges: SpilledEdges, order: Order, path: Path) -> Attributes:
+    def write_beside(self, edges: SpilledEdges, order: Order, path: Path, progress: Progress) -> Attributes:
         """Write edges that this pipeline has read as another store, without names."""
-        resources = replace(self.resources, progress=silent)
+        resources = replace(self.resources, progress=progress)
         with ExitStack() as stack, _worker_threads(usable_cores()) as pool:
             job = OneShotImport(path, None, overwrite=False)
             beside = replace(self, job=job, stack=stack, resources=resources)
@@ -358,7 +358,7 @@ def build_store(
     on_message: Callable[[str], None] = lambda _: None,
     on_reason: Callable[[str], None] = lambda _: None,
     workers: Workers | None = None,
-    count_passes: Callable[[Path], int] | None = None,
+    count_passes: Callable[[Path, Progress], int] | None = None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -415,8 +415,9 @@ def build_store(
                 # An import that is killed leaves it where the next one to this path finds it.
                 folder = Partial(path, folder=True, suffix=".zarr")
                 try:
-                    built = pipeline.write_beside(edges, tried, folder.path / "tried.zarr")
-                    passes = count_passes(folder.path / "tried.zarr")
+                    beside, told = folder.path / "tried.zarr", under(progress, f"order {tried.name}")
+                    built = pipeline.write_beside(edges, tried, beside, told)
+                    passes = count_passes(beside, told)
                 finally:
                     folder.remove()
                 return OrderCost(built.edges, built.column_bytes, passes=passes)
