@@ -116,8 +116,7 @@ def solve(me, team, counter, phase, schedule, residual, max_sweeps, row_tol, con
                 _solve_component(c, schedule, contrib, max_sweeps, row_tol, room)
         elif kind == WALKED:
             if me == 0:
-                for c in range(stage[1], stage[2]):
-                    _solve_component(c, schedule, contrib, max_sweeps, row_tol, room)
+                _walk(stage[1], stage[2], schedule, contrib, max_sweeps, row_tol, room)
         else:
             phase = _sweep_component_parallel(
                 me, team, counter, phase, stage[1], stage[2], schedule, contrib, max_sweeps, row_tol, room
@@ -142,9 +141,30 @@ def balanced_range(slice_ptr, first, end, me, team):
 
 
 @inner(**BORROWING)
+def _walk(first, end, schedule, contrib, max_sweeps, row_tol, room):
+    """Solve components on one thread, one after another."""
+    # What most of them are, a row without cycles, is solved here: a call takes longer than its sum.
+    members, member_ptr, columns = schedule.members, schedule.member_ptr, schedule.columns
+    offsets, outer = schedule.offsets, schedule.outer
+    sends, weights = contrib.sends, contrib.weights
+    behind = uint64(sends.size // 2)
+    for c in range(uint64(first), uint64(end)):
+        low = uint64(member_ptr[c])
+        if uint64(member_ptr[c + uint64(1)]) - low > uint64(1):
+            _solve_component(c, schedule, contrib, max_sweeps, row_tol, room)
+            continue
+        row = uint64(members[low])
+        begin = uint64(offsets[row])
+        total = _sum_row(begin, begin + uint64(outer[row]), columns, behind, sends)
+        sends[behind + row] += weights[row] * total
+
+
+@inner(**BORROWING)
 def _solve_component(c, schedule, contrib, max_sweeps, row_tol, room):
     """Solve a component on one thread: what others contribute once, then its cycles until they converge."""
-    sends, weights, starts = contrib.sends, contrib.weights, contrib.member_starts
+    sends, weights, starts, reciprocals = (
+        contrib.sends, contrib.weights, contrib.member_starts, contrib.reciprocals
+    )  # fmt: skip
     behind = uint64(sends.size // 2)
     low, high = uint64(schedule.member_ptr[c]), uint64(schedule.member_ptr[c + 1])
     for q in range(low, high):
@@ -155,38 +175,30 @@ def _solve_component(c, schedule, contrib, max_sweeps, row_tol, room):
         starts[q] = sends[behind + row]
     if high - low == uint64(1):
         return
-    if high - low < uint64(MIN_MIXED_ROWS):
-        for _ in range(max_sweeps):
-            change = float32(0.0)
-            size = float32(0.0)
-            for q in range(low, high):
-                row = uint64(schedule.members[q])
-                before = sends[behind + row]
-                now = _solve_member(q, row, schedule, contrib)
-                change += abs(now - before) * contrib.reciprocals[row]
-                size += abs(now) * contrib.reciprocals[row]
-            if change <= max(float32(REL_TOL) * size, float32(row_tol) * float32(high - low)):
-                return
-    else:
+    if high - low >= uint64(MIN_MIXED_ROWS):
         _mix_component(low, high, schedule, contrib, max_sweeps, row_tol, room)
-
-
-@inner(**BORROWING)
-def _solve_member(q, row, schedule, contrib):
-    """Solve a row of a component for what the others contribute now."""
-    behind = uint64(contrib.sends.size // 2)
-    first = uint64(schedule.offsets[row]) + uint64(schedule.outer[row])
-    end = first + uint64(schedule.inner[row])
-    total = _sum_row(first, end, schedule.columns, behind, contrib.sends)
-    now = contrib.member_starts[q] + contrib.weights[row] * total
-    contrib.sends[behind + row] = now
-    return now
+        return
+    for _ in range(max_sweeps):
+        change = float32(0.0)
+        size = float32(0.0)
+        for q in range(low, high):
+            row = uint64(schedule.members[q])
+            first = uint64(schedule.offsets[row]) + uint64(schedule.outer[row])
+            end = first + uint64(schedule.inner[row])
+            before = sends[behind + row]
+            now = starts[q] + weights[row] * _sum_row(first, end, schedule.columns, behind, sends)
+            sends[behind + row] = now
+            change += abs(now - before) * reciprocals[row]
+            size += abs(now) * reciprocals[row]
+        if change <= max(float32(REL_TOL) * size, float32(row_tol) * float32(high - low)):
+            return
 
 
 @inner(**BORROWING)
 def _mix_component(low, high, schedule, contrib, max_sweeps, row_tol, room):
     """Sweep the rows of a component on one thread until they converge, mixing after every stride."""
     sends, states, changes, reciprocals = contrib.sends, contrib.states, contrib.changes, contrib.reciprocals
+    weights, starts = contrib.weights, contrib.member_starts
     behind = uint64(sends.size // 2)
     size = 0.0
     for q in range(low, high):
@@ -198,7 +210,11 @@ def _mix_component(low, high, schedule, contrib, max_sweeps, row_tol, room):
     for stride in range(max_sweeps // STRIDE + 1):
         for _ in range(STRIDE):
             for q in range(low, high):
-                _solve_member(q, uint64(schedule.members[q]), schedule, contrib)
+                row = uint64(schedule.members[q])
+                first = uint64(schedule.offsets[row]) + uint64(schedule.outer[row])
+                end = first + uint64(schedule.inner[row])
+                total = _sum_row(first, end, schedule.columns, behind, sends)
+                sends[behind + row] = starts[q] + weights[row] * total
         x, y, f = states[DEPTH + 1], states[stride % (DEPTH + 1)], changes[stride % (DEPTH + 1)]
         for q in range(low, high):
             row = uint64(schedule.members[q])
