@@ -90,7 +90,7 @@ class RunRequest:
         int
     ] = ()  # bytes of memory of the workers, which share the stripes; empty without limits
     kept: bool = False  # whether checkpoints are written
-    reusable: int = 0  # bytes of the process that earlier runs left for this one
+    reusable: int = 0  # bytes of the process that earlier runs left for those in memory
     explain: bool = False  # whether a plan says what other ways to divide the graph take of a device
 
 
@@ -252,7 +252,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
     wanted = plan_request(
         settings,
         memory=given,
-        base=base - request.reusable + (WRITING_BYTES if request.kept else 0),
+        base=base + (WRITING_BYTES if request.kept else 0),
         stripes=request.stripes,
         workers=request.workers,
         promised=request.device_memory is not None,
@@ -262,10 +262,14 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
         kernel=_product_of(request.kernel),
     )
     better = None
+    # What earlier runs left is of use to those in memory; beside others it stays.
+    less = wanted.base - request.reusable
     if request.auto:
-        method, better = choose_method(stats, wanted)
+        method, better = choose_method(stats, replace(wanted, base=less))
         settings = replace(settings, method=method, reads=DEFAULT_READS.get(method, settings.reads))
         wanted = replace(wanted, method=settings.method, reads=settings.reads)
+    if settings.method == "components":
+        wanted = replace(wanted, base=less)
     tiled: RankedStore = store
     if settings.method in SEGMENTED_METHODS:
         check_segmented_kernel(settings.method, request.kernel)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
 from oocpr.engine.cpu.numbers import ROW_BLOCK
+from oocpr.engine.planning import RunRequest, plan_run
 from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, find_components, schedule_rows
 from oocpr.engine.scc.run import SccGraph, load_scc_graph, zeros_together
 from oocpr.engine.scc.solve import DEPTH, TERMS, least_squares, mix, record_stride
@@ -131,6 +132,15 @@ def test_what_a_run_leaves_changes_no_bit_of_the_next(store, monkeypatch):
         fresh = ranked(**how)
         assert not kept["graph"].kept
         assert all((fresh == ranks).all() for ranks in pair)
+
+
+@pytest.mark.parametrize(("method", "auto", "free"), [("components", 0, 1), ("mixed", 0, 0), ("mixed", 1, 1)])
+def test_what_earlier_runs_left_is_of_use_in_memory_only(store, method, auto, free):
+    request = RunRequest(auto=bool(auto), memory=2**32, reusable=2**24)
+    settings = Settings(method=method, reads="float32")
+    run = plan_run(store, settings, request, 2**28)
+    assert run.plan.method == ("components" if free else "mixed")
+    assert run.plan.need.base == 2**28 - free * 2**24
 
 
 @pytest.mark.usefixtures("regions")
