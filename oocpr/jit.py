@@ -5,6 +5,9 @@ cache; if none of them can be written, or the disk is full, it stays in memory. 
 compilation, so functions that only compiled code calls go without the wrappers for Python's objects, which
 take a third of the time.
 
+A function is compiled anew when any source has changed that it may be made of: Numba looks only at the file
+of the function itself, and not at what that calls or takes constants from.
+
 Processes may compile side by side. Numba numbers the files of a function's versions, and two processes that
 add different versions at once give both the same number, so that later one is loaded for the other. Here
 each file has a random name; the worst that is lost is an entry of the index, and one more compilation.
@@ -16,10 +19,14 @@ each file has a random name; the worst that is lost is an entry of the index, an
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from glob import escape
+from hashlib import blake2b
+from pathlib import Path
 from secrets import randbits
 from threading import get_ident, local
 from time import perf_counter
@@ -66,6 +73,25 @@ class _Library(JITCodeLibrary):
 JITCPUCodegen._library_class = _Library
 
 
+_UNCOMPILED = ("__pycache__", "api", "cli", "jobs")
+"""Folders of the package of which nothing gets into compiled code."""
+
+
+@functools.cache
+def _sources() -> str:
+    """What changes with any source that compiled code may be made of; from their times and sizes."""
+    found, folders = [], [str(Path(__file__).parent)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    folders += [entry.path] * (entry.name not in _UNCOMPILED)
+                elif entry.name.endswith(".py"):
+                    known = entry.stat()
+                    found.append((entry.path, known.st_mtime_ns, known.st_size))
+    return blake2b(repr(sorted(found)).encode(), digest_size=16).hexdigest()
+
+
 class _Cache(FunctionCache):
     """Numba's cache of a function, from which one is loaded without what only compiling needs.
 
@@ -82,8 +108,10 @@ class _Cache(FunctionCache):
             super().__init__(function)
         finally:
             setattr(config, "CACHE_DIR", given)  # noqa: B010
-        numbered = self._cache_file._data_name
-        setattr(self._cache_file, "_data_name", lambda _: numbered(randbits(64)))  # noqa: B010
+        files: Any = self._cache_file
+        numbered = files._data_name
+        files._data_name = lambda _: numbered(randbits(64))
+        files._source_stamp = files._source_stamp, _sources()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load the version of a signature; None if it is not compiled yet."""
@@ -93,10 +121,20 @@ class _Cache(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep the version of a signature, unless the disk has no room: then it stays in memory."""
         try:
+            self._remove_outdated()
             super().save_overload(sig, data)
         except OSError as error:
             if not is_disk_full(error):
                 raise
+
+    def _remove_outdated(self) -> None:
+        """Remove versions that were made of other sources, of which the index knows nothing."""
+        files: Any = self._cache_file
+        if not files._load_index():
+            for version in Path(self._cache_path).glob(f"{escape(self._impl.filename_base)}.*.nbc"):
+                # They may be somebody else's.
+                with contextlib.suppress(OSError):
+                    version.unlink()
 
 
 class _MachineCode(CompileResultCacheImpl):

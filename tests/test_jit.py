@@ -14,6 +14,8 @@ import numba
 import numpy as np
 import pytest
 
+from oocpr import jit
+
 SOURCE = """
 from oocpr.jit import entry
 
@@ -62,6 +64,33 @@ def test_what_one_process_compiles_another_loads(tmp_path: Path) -> None:
             function = loaded(path)
             assert function(argument) == 1.5
             assert sum(function.stats.cache_misses.values()) == compiled
+
+
+def test_what_was_made_of_other_sources_is_compiled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "halves.py"
+    path.write_text(SOURCE)
+    for sources, argument, compiled in [("a", 3, 1), ("a", 3.0, 1), ("a", 3, 0), ("b", 3, 1), ("b", 3, 0)]:
+        monkeypatch.setattr("oocpr.jit._sources", lambda sources=sources: sources)
+        function = loaded(path)
+        assert function(argument) == 1.5
+        assert sum(function.stats.cache_misses.values()) == compiled
+    # Of what was made of the others nothing is left.
+    assert len([*Path(function._cache.cache_path).glob("halves.half-*.nbc")]) == 1
+
+
+def test_any_source_of_compiled_code_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("", "engine/cpu", "cli", "engine/__pycache__"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "some.py").write_text("A = 1\n")
+    monkeypatch.setattr("oocpr.jit.__file__", str(tmp_path / "jit.py"))
+    find = jit._sources.__wrapped__
+    for folder, counts in (("", True), ("engine/cpu", True), ("cli", False), ("engine/__pycache__", False)):
+        before = find()
+        assert find() == before
+        (tmp_path / folder / "some.py").write_text("A = 20\n")
+        assert (find() != before) == counts
 
 
 def test_a_disk_without_room_costs_no_call(tmp_path: Path) -> None:
