@@ -11,6 +11,7 @@ from scipy.sparse.csgraph import connected_components
 from oocpr.engine.cpu.numbers import ROW_BLOCK
 from oocpr.engine.planning import RunRequest, plan_run
 from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, find_components, schedule_rows
+from oocpr.engine.scc.personal import SeedVectors, rank_seeds
 from oocpr.engine.scc.run import SccGraph, load_scc_graph, zeros_together
 from oocpr.engine.scc.solve import DEPTH, TERMS, least_squares, mix, record_stride
 from oocpr.engine.settings import Settings
@@ -123,9 +124,15 @@ def test_what_a_run_leaves_changes_no_bit_of_the_next(store, monkeypatch):
         if "teleport" in how:
             how["teleport"] /= how["teleport"].sum()
     left = [ranked(**how) for how in runs for _ in range(2)]
-    (workspace,) = kept["graph"].kept
-    assert 0 < workspace.nbytes < kept["graph"].nbytes
+    graph = kept["graph"]
+    (workspace,) = graph.kept
+    assert 0 < workspace.nbytes < graph.nbytes
     assert not any(np.shares_memory(workspace.vectors.r, ranks) for ranks in left)
+    # Blocks of vectors, which need more, have it for themselves.
+    seeds = SeedVectors(np.array([0, 1]), np.array([0]), np.array([1.0]))
+    settings = Settings(method="components", reads="float32")
+    rank_seeds(graph, settings, seeds, lambda *_: None, threads=1, width=8)
+    assert not graph.kept
     monkeypatch.setattr("oocpr.engine.scc.run._KEPT_BYTES", 0)
     kept.clear()
     for how, pair in zip(runs, zip(left[::2], left[1::2], strict=True), strict=True):

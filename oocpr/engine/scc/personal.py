@@ -102,6 +102,8 @@ def rank_seeds(
     number changes a bit. `taker` is called, by several threads, with the number of a vector that is done and
     its ranks: float64, shape (rows,), which it may change but not keep.
     """
+    # Blocks take the place of what runs for one vector work in.
+    graph.kept.clear()
     order, count = graph.order, len(seeds)
     weights = row_weights(graph, settings.damping)[:-1]
     outcomes = Outcomes(np.empty(count), np.empty(count, np.int64), np.empty(count, np.bool))

@@ -5,6 +5,7 @@ Sums over rows are made by blocks and added in their order, so they do not depen
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -71,9 +72,8 @@ class Workspace(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes it takes beside the graph."""
-        return (
-            sum(array.nbytes for array in (*self.vectors, *self.contributions)) - self.vectors.degree.nbytes
-        )
+        arrays: list[NDArray[Any]] = [*self.vectors, *self.contributions]
+        return sum(array.nbytes for array in arrays) - self.vectors.degree.nbytes
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,13 @@ class SccGraph:
 
     def take_workspace(self, damping: float) -> Workspace:
         """Have what a run works in, as the last one with this damping has left it or new; p is zero."""
-        try:
+        # Another thread may have it meanwhile.
+        with contextlib.suppress(IndexError):
             kept = self.kept.pop()
-        except IndexError:  # nothing was kept, or another thread has it
-            return _workspace(self, damping)
-        if kept.damping != damping:
-            return _workspace(self, damping)
-        return kept._replace(vectors=kept.vectors._replace(p=np.zeros(len(self.degree))))
+            if kept.damping == damping:
+                return kept._replace(vectors=kept.vectors._replace(p=np.zeros(len(self.degree))))
+            del kept  # or it would be there beside the new one
+        return _workspace(self, damping)
 
     def keep_workspace(self, workspace: Workspace) -> None:
         """Keep what a run has worked in for the next one; but for p, which are its ranks."""
