@@ -20,7 +20,8 @@ from scipy.sparse import coo_array, csr_array
 
 import oocpr
 from oocpr.api import as_graph
-from oocpr.errors import InputError, NotAStoreError, UsageError
+from oocpr.errors import InputError, NotAStoreError, ReplacedError, UsageError
+from oocpr.sources.rmat import Rmat
 
 HEAVY = ("cupy", "dask", "distributed", "numba", "numpy", "pyarrow", "scipy", "zarr")
 
@@ -396,6 +397,26 @@ def test_a_graph_that_stays_open_is_read_once(graph: oocpr.Graph) -> None:
     assert (first.to_numpy() == second.to_numpy()).all()
     assert second.history[0].bytes_read == 0
     assert oocpr.pagerank(fresh, reads="bits16").run.method == "mixed"
+
+
+def test_a_store_that_is_overwritten_is_noticed_by_a_graph_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = oocpr.import_graph(Rmat(6), tmp_path / "graph.zarr")
+    oocpr.pagerank(graph, method="components")
+    assert graph.decoded
+    planning = import_module("oocpr.engine.planning")
+    plan_loaded = planning.plan_loaded
+
+    def overwritten(*request: Any) -> Any:
+        # Names and weights of nodes have been read by now.
+        root = tmp_path / "graph.zarr" / "zarr.json"
+        root.write_text(root.read_text().replace(graph.store.identity, 32 * "0"))
+        return plan_loaded(*request)
+
+    monkeypatch.setattr(planning, "plan_loaded", overwritten)
+    with pytest.raises(ReplacedError, match="was replaced while it was in use"):
+        oocpr.pagerank(graph, method="components", personalization={0: 1.0})
 
 
 def test_power_iteration_reads_what_it_can_converge_with(graph: oocpr.Graph) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -430,9 +429,7 @@ def pagerank(
             made = timed(planned, request, progress)
         _LOG.info("plan of the run:\n%s", made)
         timeline = None if trace is None else Trace()
-        # Of a graph in memory nothing is read any more.
-        kept_whole = client is None and made.method == "components" and bool(opened.decoded)
-        with watched(silent) as compilation, nullcontext() if kept_whole else store.unchanged():
+        with watched(silent) as compilation, store.unchanged():
             solution = rank_graph(
                 planned.store,
                 made,
