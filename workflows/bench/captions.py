@@ -112,7 +112,7 @@ takes: 6 to 40.
 DEVICE = """
 Medians of ten runs, the fastest in brackets; all ten have the same bits. Parts are timed launched one by
 one, runs launch a pass as a CUDA graph: so gaps of small graphs are more than is said. The ranks stay on the
-device. A run that brings them makes memory for them beside its passes, from 2<sup>20</sup> nodes on, with which
+device. A run that brings them makes memory for them beside its passes, from 2<sup>20</sup> nodes on. So
 residual passes took 1.55, 1.87 and 7.6 ms on the web-like graph and R-MAT of 263 M and 1.06 G edges by
 out-degree, on another machine, in place of 1.36, 1.56 and 7.0.
 """
