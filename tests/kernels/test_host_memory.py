@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import mmap
+from concurrent.futures import wait
 from importlib import import_module
+from time import sleep
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocpr
-from oocpr.engine.cuda.host_memory import MAX_POOLED, MIN_REGISTERED, Landing, allocate_pinned, copy, pin
+from oocpr.engine.cuda.host_memory import (
+    MAX_POOLED,
+    MIN_REGISTERED,
+    PIECE,
+    Landing,
+    allocate_pinned,
+    copy,
+    register,
+)
 from oocpr.sources.rmat import Rmat
 from oocpr.store.direct_io import PAGE
 
@@ -24,6 +34,8 @@ from .conftest import RUNS
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from oocpr.engine.cuda.device import Device
 
@@ -184,29 +196,76 @@ def test_kernels_see_memory_of_the_host_and_the_host_what_is_sent(device: Device
 
 
 @RUNS
-@pytest.mark.parametrize("size", [1, 5 * PAGE + 3, MIN_REGISTERED])
+@pytest.mark.parametrize("size", [1, 5 * PAGE + 3, PIECE // 8, PIECE // 8 + 1, PIECE // 4 + 5])
 def test_numbers_land_in_memory_that_was_made_before(device: Device, size: int) -> None:
     values = np.random.default_rng(size).random(size)
     landing = Landing(device, size)
     with device:
         there = device.xp.asarray(values)
+        landing.pin_until(device.record_event())
         here = landing.bring(there)
     assert np.array_equal(here, values)
     here[:] = 1
 
 
+class PinningDevice:
+    """A device whose memory is the host's, by a driver that keeps what is registered, and what was sent."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.sent = driver, list[tuple[int, bool]]()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def register(self, memory: NDArray[np.uint8]) -> Callable[[], Any] | None:
+        return register(self.driver.runtime, memory)
+
+    def send(self, there: NDArray[np.float64], here: NDArray[np.float64]) -> None:
+        there[:] = here
+        self.sent.append((there.nbytes, self.driver.registered.get(there.ctypes.data) == there.nbytes))
+
+    def synchronize(self) -> None: ...
+
+
+class EventAfter:
+    """An event that is passed once it has been asked for a number of times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    @property
+    def done(self) -> bool:
+        self.times -= 1
+        return self.times < 0
+
+    def synchronize(self) -> None: ...
+
+
 @pytest.mark.parametrize("registers", [True, False])
-@pytest.mark.parametrize("dropped", [True, False])
-def test_what_was_pinned_for_numbers_to_land_is_let_go(registers: bool, dropped: bool) -> None:
+@pytest.mark.parametrize("brought", [True, False])
+@pytest.mark.parametrize(("passes", "pinned"), [((), 0), ((0,), 0), ((1, 0, 1), 2), ((2, 5, 1), 3)])
+def test_pieces_are_pinned_until_a_pass_ends_and_let_go_in_the_end(
+    registers: bool, brought: bool, passes: tuple[int, ...], pinned: int
+) -> None:
     driver = Driver(registers=registers)
-    memory, release = pin(driver.runtime, MIN_REGISTERED)
-    assert (release is not None) == registers == bool(driver.registered)
-    if dropped:
-        del memory
-        gc.collect()
-    elif release is not None:
-        release()
-        memory[:] = 1
+    device = PinningDevice(driver)
+    values = np.random.default_rng(5).random(PIECE // 4 + 3)
+    landing = Landing(device, values.size)  # type: ignore[arg-type]
+    wait([landing._touched])
+    for times in passes:
+        landing.pin_until(EventAfter(times))
+    assert len(driver.registered) == pinned * registers
+    if brought:
+        here = landing.bring(values)
+        assert device.sent == [(PIECE, registers), (PIECE, registers), (24, registers)]
+        for _ in range(1000):
+            if not driver.registered:
+                break
+            sleep(0.01)
+        assert np.array_equal(here, values)
+    del landing
+    gc.collect()
     assert not driver.registered
 
 

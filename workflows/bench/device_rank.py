@@ -171,12 +171,12 @@ class OnDevice:
         proposals = settings.mixed and settings.sweeps > 1
         spec = stripe_spec(self.layout, self.nodes, settings, proposals=proposals)
         rows = self.backend.allocate(spec, self.degree, None)
-        # The ranks stay on the device: memory of the host is not made for them while passes are timed.
-        rows.expect_end = lambda: None  # type: ignore[method-assign]
         reads = self.backend.allocate_reads(self.nodes, settings.reads, proposals)
         while True:
             for array in (rows.ranks, rows.residual, rows.push, rows.changes, rows.steps):
                 array.fill(0)
+            # Memory for the ranks is made in each run, as where somebody waits for them.
+            rows._landing = None
             yield Stripe(spec, self.layout.group_rows, self.backend, rows, self.stream), reads
 
     def rank(self, settings: Settings, stripe: Stripe, reads: Any, *, recorded: bool = True) -> Ranked:

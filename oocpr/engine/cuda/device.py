@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oocpr.engine.cuda.communication import NcclTransport, PeerCopies
-from oocpr.engine.cuda.host_memory import MIN_REGISTERED, allocate_pinned, copy, pin, touch
+from oocpr.engine.cuda.host_memory import MIN_REGISTERED, allocate_pinned, copy, register, touch
 from oocpr.engine.cuda.kernel_cache import cached_binary
 from oocpr.engine.cuda.names import device_index
 from oocpr.errors import DoesNotFitError, UsageError, install_remedy
@@ -67,6 +67,10 @@ class Event(Protocol):
 
     def synchronize(self) -> None:
         """Wait until the device has passed it."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the device has passed it."""
 
 
 class Device:
@@ -189,10 +193,9 @@ class Device:
         with self._device:
             return allocate_pinned(self.xp.cuda, nbytes)
 
-    def pin(self, nbytes: int) -> tuple[NDArray[np.uint8], Callable[[], Any] | None]:
-        """Make pinned memory that is let go before it is freed; see `host_memory.pin`."""
-        with self:
-            return pin(self.xp.cuda.runtime, nbytes)
+    def register(self, memory: NDArray[np.uint8]) -> Callable[[], Any] | None:
+        """Pin memory that is let go before it is freed; see `host_memory.register`."""
+        return register(self.xp.cuda.runtime, memory)
 
     def mapped(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> tuple[Any, NDArray[Any]]:
         """Memory of the host that kernels read and write by the link, as they see it and as the host does."""

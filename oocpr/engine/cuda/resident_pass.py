@@ -69,13 +69,15 @@ class ResidentPass:
                 self._graph = backend.device.record(launch)
             with backend.device:
                 self._graph()
-        if self._recorded and not self._done:
-            # Nothing is read any more, so there is room for the ranks, which are made while the device works.
-            self._stream.free_ring()
-            state.expect_end()
         with backend.device:
             # Not for what is sent meanwhile for the next pass.
-            backend.device.record_event().synchronize()
+            ended = backend.device.record_event()
+            if self._recorded:
+                # Nothing is read any more, so there is room for the ranks.
+                if not self._done:
+                    self._stream.free_ring()
+                state.expect_end(ended)
+            ended.synchronize()
         self._done += 1
         return state.push_sums(), backend.tile_sums(state, step)
 

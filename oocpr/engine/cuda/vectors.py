@@ -28,7 +28,7 @@ from oocpr.plan.tile_groups import THREAD_BLOCK_ROWS
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import PushStep, StripeSpec, SweepStep
-    from oocpr.engine.cuda.device import Device
+    from oocpr.engine.cuda.device import Device, Event
     from oocpr.engine.cuda.group import DeviceGroup
     from oocpr.engine.cuda.spmv import SegmentSums, Window
 
@@ -476,10 +476,12 @@ class RowState:
             residual=numbers[residual] if step.key else 0.0,
         ), int(found)  # fmt: skip
 
-    def expect_end(self) -> None:
-        """Have memory of the host made for the ranks of many rows."""
+    def expect_end(self, event: Event) -> None:
+        """Make memory of the host for the ranks of many rows, until the device has passed an event."""
         if self._ranks_here is None and self.spec.rows >= LANDED_ROWS:
-            self._landing = Landing(self._device, self.spec.rows)
+            if self._landing is None:
+                self._landing = Landing(self._device, self.spec.rows)
+            self._landing.pin_until(event)
 
     def finish(self, carry: float, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Sum of ranks and residual, in the memory of the ranks; brought to `out` if it is given."""

@@ -177,10 +177,12 @@ class HostKernels:
 
 
 class HostMark:
-    """See Mark; the host does everything at once."""
+    """See Event; the host does everything at once."""
+
+    done = True
 
     def synchronize(self) -> None:
-        """See Mark."""
+        """See Event."""
 
 
 class HostLink:
@@ -287,9 +289,9 @@ class HostDevice:
         """See Device."""
         return np.empty(nbytes, np.uint8)
 
-    def pin(self, nbytes: int) -> tuple[NDArray[np.uint8], Callable[[], Any] | None]:
+    def register(self, memory: NDArray[np.uint8]) -> Callable[[], Any] | None:  # noqa: ARG002
         """See Device."""
-        return np.empty(nbytes, np.uint8), lambda: None
+        return lambda: None
 
     def mapped(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> tuple[NDArray[Any], NDArray[Any]]:
         """See Device."""
