@@ -47,16 +47,22 @@ struct Filled {
   }
 };
 
-// What a pass is made with; as STEP of oocpr/engine/cuda/vectors.py has it.
+// What a pass is made with; as PUSH_STEP and SWEEP_STEP of oocpr/engine/cuda/vectors.py have it.
 struct PassStep {
-  double damping;
-  double base, spread;  // a row is sent `base` times its teleport probability plus `spread`
+  // Of the push.
   double scale;         // largest magnitude of what is stored, where that is scaled
   double carry;         // what the first row was owed when the last pass ended, which wrote `carry_slot` (-1: none)
-  int kind;             // of the push
-  int slot, carry_slot; // of this pass (-1: none), and of the last
-  u32 mixed, live;      // slots whose steps are subtracted from the push, and those whose products are wanted, a bit each
+  int kind;
+  int carry_slot;
+  u32 mixed;            // slots whose steps are subtracted, a bit each
+  u32 : 32;
+  // Of the sweep.
+  double damping;
+  double base, spread;  // a row is sent `base` times its teleport probability plus `spread`
+  int slot;             // of this pass (-1: none)
+  u32 live;             // slots whose products are wanted, a bit each
   u32 strongly;         // 1: dangling mass goes where teleports go; 0: to all nodes alike
+  u32 : 32;
 };
 
 // What a pass keeps of a row: its proposal, and the step towards it that mixing remembers.

@@ -8,19 +8,24 @@ decided outside, from the few numbers these calls return.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from oocpr.engine.tiles.stream import TileBytes, Tiles
     from oocpr.engine.trace import Trace
     from oocpr.plan.tile_groups import GroupLayout
+
+
+Floats = tuple[float, ...]
+"""A few numbers. What comes between two passes of a small graph on a device is made without arrays and data
+classes, which takes half as long."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,7 @@ forgotten, as in textbook power iteration; the residual; the proposal, or the re
 less a multiple of each remembered step."""
 
 
-@dataclass(frozen=True)
-class PushStep:
+class PushStep(NamedTuple):
     """How the next push is made from the state.
 
     `kind` is START, RESTART, RESIDUAL or MIXED; `mixing_coefficients` are (slot, theta) of each remembered
@@ -74,8 +78,7 @@ class PushStep:
     scale: float
 
 
-@dataclass(frozen=True)
-class PushSums:
+class PushSums(NamedTuple):
     """Sums in row order of what a stripe's rows without out-edges pushed, of what all pushed, and of p."""
 
     dangling: float
@@ -83,8 +86,7 @@ class PushSums:
     total: float
 
 
-@dataclass(frozen=True)
-class SweepStep:
+class SweepStep(NamedTuple):
     """How a pass treats each tile.
 
     A row gets `base` times its teleport probability plus `uniform`. `sweeps` counts the products inside the
@@ -118,8 +120,7 @@ class SweepStep:
         return spec.row_end if self.exchanged else spec.row_begin
 
 
-@dataclass(frozen=True)
-class TileSums:
+class TileSums(NamedTuple):
     """Sums over the owned rows of a tile, or of several, in row order.
 
     Parameters
@@ -131,10 +132,10 @@ class TileSums:
         L1 norm of the residual.
     with_change, with_residual
         Scalar product of each live slot's change of the residual with this pass's change, and with the
-        residual; shape (live,).
+        residual.
     peaks
-        Largest magnitude per out-edge of the proposal, then of each live slot's step; shape (1 + live,);
-        zeros if the reads need no scale.
+        Largest magnitude per out-edge of the proposal, then of each live slot's step; zeros if the reads need
+        no scale.
     marks
         Sum of the marks of the columns, modulo 2^64; None if they are not added up.
     residual
@@ -143,9 +144,9 @@ class TileSums:
 
     carry: tuple[float, float]
     norm: float
-    with_change: NDArray[np.float64]
-    with_residual: NDArray[np.float64]
-    peaks: NDArray[np.float64]
+    with_change: Floats
+    with_residual: Floats
+    peaks: Floats
     marks: int | None = None
     residual: float = 0.0
 
@@ -163,11 +164,15 @@ def join_sums(tiles: Sequence[TileSums]) -> TileSums:
     return TileSums(
         tiles[-1].carry,
         reduce(add, [tile.norm for tile in tiles]),
-        reduce(add, [tile.with_change for tile in tiles]),
-        reduce(add, [tile.with_residual for tile in tiles]),
-        np.max([tile.peaks for tile in tiles], axis=0),
+        _in_order(tile.with_change for tile in tiles),
+        _in_order(tile.with_residual for tile in tiles),
+        tuple(map(max, zip(*(tile.peaks for tile in tiles), strict=True))),
         sum(marks) if marks else None,
     )
+
+
+def _in_order(numbers: Iterable[Floats]) -> Floats:
+    return tuple(reduce(add, column) for column in zip(*numbers, strict=True))
 
 
 class Backend(Protocol):
@@ -227,7 +232,7 @@ class Backend(Protocol):
         Raises DamagedError for a tile whose bytes are not what was written, if `sweep_tile` could not know.
         """
 
-    def first_row(self, state: Any, live: tuple[int, ...]) -> NDArray[np.float64]:
+    def first_row(self, state: Any, live: tuple[int, ...]) -> Floats:
         """Residual of the stripe's first row after `sums`, then its change in each live slot; (1 + live,)."""
 
     def finish(self, state: Any, carry: float, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:

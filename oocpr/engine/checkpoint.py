@@ -18,8 +18,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-import numpy as np
-
 from oocpr.engine.method import Memory, PassRecord, State
 from oocpr.errors import DoesNotFitError, StoppedError, UsageError
 from oocpr.plan.partition import stripe_tiles
@@ -330,19 +328,16 @@ def _shown(value: Any) -> str:
 
 def _written(state: State) -> dict[str, Any]:
     memory = state.memory
-    return {**vars(state), "memory": {"live": list(memory.live), "gram": memory.gram.tolist()}}
+    return {**state._asdict(), "memory": memory._asdict()}
 
 
 def _state_of(kept: dict[str, Any]) -> State:
     memory = kept["memory"]
-    slots = len(memory["gram"])
     return State(
         **{
             **kept,
             "residuals": tuple(kept["residuals"]),
-            "memory": Memory(
-                tuple(memory["live"]), np.array(memory["gram"], np.float64).reshape(slots, slots)
-            ),
+            "memory": Memory(tuple(memory["live"]), tuple(map(tuple, memory["gram"]))),
             "mixing_coefficients": tuple((slot, theta) for slot, theta in kept["mixing_coefficients"]),
             "carries": tuple(kept["carries"]),
         }

@@ -14,14 +14,14 @@ Everything here is a pure function of a few numbers a stripe, added in stripe or
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.backend import MIXED, RESIDUAL, RESTART, START, PushStep, PushSums, SweepStep
+from oocpr.engine.backend import MIXED, RESIDUAL, RESTART, START, Floats, PushStep, PushSums, SweepStep
 from oocpr.engine.number_formats import READS
 from oocpr.errors import DamagedError
 from oocpr.jit import BORROWING, entry
@@ -64,8 +64,7 @@ class Balance(NamedTuple):
     residual: float
 
 
-@dataclass(frozen=True)
-class StripeSums:
+class StripeSums(NamedTuple):
     """What one stripe reports after a pass.
 
     `carry` is the residual that the next stripe's first row is owed; `norm`, the L1 norm of its own, lacks
@@ -77,23 +76,21 @@ class StripeSums:
     rows: int
     carry: float
     norm: float
-    with_change: NDArray[np.float64]
-    with_residual: NDArray[np.float64]
-    peaks: NDArray[np.float64]
-    first: NDArray[np.float64]
+    with_change: Floats
+    with_residual: Floats
+    peaks: Floats
+    first: Floats
     balance: Balance | None = None
 
 
-@dataclass(frozen=True)
-class Memory:
-    """What mixing remembers: the slots in use, oldest first, and the scalar products of their changes."""
+class Memory(NamedTuple):
+    """What mixing remembers: the slots in use, oldest first, and scalar products of the slots' changes."""
 
     live: tuple[int, ...]
-    gram: NDArray[np.float64]
+    gram: tuple[Floats, ...]
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The run between two passes.
 
     `number` counts the passes done, `residuals` are relative L1 norms after each. `mixing_coefficients` are
@@ -115,7 +112,7 @@ class State:
 def begin(settings: Settings, stripes: int, peak: float) -> State:
     """State before the first pass; `peak` is the largest number per out-edge of what the run begins from."""
     slots = settings.mixing if settings.mixed else 0
-    memory = Memory((), np.zeros((slots, slots)))
+    memory = Memory((), ((0.0,) * slots,) * slots)
     return State(0, (), memory, (), (0.0,) * stripes, -1, power_of_two(peak), starting=True)
 
 
@@ -131,7 +128,7 @@ def start_again(settings: Settings, before: State, after: State) -> State:
     if settings.method == "power" or not (before.starting and rounded):
         return after
     scale = power_of_two(reads.unit_rounding * before.scale)
-    return replace(after, mixing_coefficients=(), scale=scale, starting=True)
+    return after._replace(mixing_coefficients=(), scale=scale, starting=True)
 
 
 def push_step(settings: Settings, state: State, stripe: int) -> PushStep:
@@ -210,15 +207,15 @@ def end_pass(state: State, step: SweepStep, pushed: Sequence[PushSums], sums: Se
     _check_sums(pushed, sums)
     mended, carries = _mend(sums)
     # Mixing may step along the solution itself, by any amount: only the size of p counts, not its sign.
-    total = abs(math.fsum(part.total for part in pushed))
-    residual = math.fsum(part.norm for part in mended) / total
+    total = abs(math.fsum([part.total for part in pushed]))
+    residual = math.fsum([part.norm for part in mended]) / total
     residuals = (*state.residuals, residual)
     memory = _remember(state.memory, step, mended)
     slots = len(memory.gram)
     if slots and len(residuals) > slots and residual >= residuals[-1 - slots]:
-        memory = replace(memory, live=())
-    mixing = _mixing_coefficients(memory, _fold(part.with_residual for part in mended))
-    peaks = [max(highest) for highest in zip(*(part.peaks.tolist() for part in mended), strict=True)]
+        memory = memory._replace(live=())
+    mixing = _mixing_coefficients(memory, _fold([part.with_residual for part in mended]))
+    peaks = [max(highest) for highest in zip(*[part.peaks for part in mended], strict=True)]
     theta = dict(mixing)
     peak = peaks[0] + math.fsum(
         abs(theta.get(slot, 0.0)) * high for slot, high in zip(step.live, peaks[1:], strict=True)
@@ -265,79 +262,86 @@ def _mend(sums: Sequence[StripeSums]) -> tuple[list[StripeSums], tuple[float, ..
             mended.append(part)
             continue
         carries.append(carry)
-        whole = part
-        if carry != 0.0:
-            with_change, with_residual, norm = part.with_change, part.with_residual, part.norm
-            residual, changes = part.first[0], part.first[1:].copy()
-            norm += abs(residual + carry) - abs(residual)
-            if len(changes):
-                before, own = changes.copy(), changes[-1]
-                changes[-1] += carry
-                with_change = with_change + changes * (own + carry) - before * own
-                with_residual = with_residual + changes * (residual + carry) - before * residual
-            whole = replace(part, norm=norm, with_change=with_change, with_residual=with_residual)
-        mended.append(whole)
+        mended.append(part if carry == 0.0 else _with_carry(part, carry))
         carry = part.carry
     return mended, tuple(carries)
+
+
+def _with_carry(part: StripeSums, carry: float) -> StripeSums:
+    residual, *before = part.first
+    norm = part.norm + abs(residual + carry) - abs(residual)
+    if not before:
+        return part._replace(norm=norm)
+    *others, own = before
+    after = (*others, own + carry)
+
+    def grown(products: Floats, factor: float) -> Floats:
+        changes = zip(products, after, before, strict=True)
+        return tuple(product + now * (factor + carry) - was * factor for product, now, was in changes)
+
+    return part._replace(
+        norm=norm,
+        with_change=grown(part.with_change, own),
+        with_residual=grown(part.with_residual, residual),
+    )
 
 
 def _remember(memory: Memory, step: SweepStep, sums: Sequence[StripeSums]) -> Memory:
     if step.slot < 0:
         return memory
-    gram = memory.gram.copy()
-    products = _fold(part.with_change for part in sums)
+    gram = [list(row) for row in memory.gram]
+    products = _fold([part.with_change for part in sums])
     for slot, product in zip(step.live, products, strict=True):
-        gram[step.slot, slot] = gram[slot, step.slot] = product
-    return Memory(step.live, gram)
+        gram[step.slot][slot] = gram[slot][step.slot] = product
+    return Memory(step.live, tuple(map(tuple, gram)))
 
 
-def _mixing_coefficients(memory: Memory, projections: Sequence[float]) -> tuple[tuple[int, float], ...]:
+def _mixing_coefficients(memory: Memory, projections: Floats) -> tuple[tuple[int, float], ...]:
     """Least squares over the live slots through their scalar products."""
-    live, gram = memory.live, memory.gram.tolist()
-    sizes = [gram[slot][slot] for slot in live]
-    if not live or not all(size > 0 for size in sizes):
+    live, gram = memory
+    matrix = [[gram[slot][other] for other in live] for slot in live]
+    if not live or not all(row[k] > 0 for k, row in enumerate(matrix)):
         return ()
-    # Scaled to ones on the diagonal, so that the cut-off does not depend on how far the run has come.
-    roots = [math.sqrt(size) for size in sizes]
-    scaled = [
-        [gram[slot][other] / (root * beside) for other, beside in zip(live, roots, strict=True)]
-        for slot, root in zip(live, roots, strict=True)
-    ]
-    wanted = [projection / root for projection, root in zip(projections, roots, strict=True)]
-    solved = zip(live, _solve(scaled, wanted), roots, strict=True)
-    return tuple((slot, weight / root) for slot, weight, root in solved)
+    return tuple(zip(live, _solve(matrix, list(projections)), strict=True))
 
 
 def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Solve for a positive semidefinite matrix, both in place; what depends on others but for rounding is 0.
+    """Solve for a matrix of scalar products, both in place; what depends on others but for rounding is 0.
 
     A library takes 0.1 ms for four unknowns between two passes, when nothing of it is in a cache: a fifth of
     a small graph's pass on a device.
     """
-    left, order = list(range(len(right))), list[int]()
+    left, solved = list(range(len(right))), list[tuple[int, list[int]]]()
+    sizes = [matrix[k][k] for k in left]
     while left:
-        pivot = max(left, key=lambda k: matrix[k][k])
-        row = matrix[pivot]
-        if row[pivot] <= _DEPENDENT:
-            break
-        left.remove(pivot)
-        order.append(pivot)
+        pivot, most = -1, _DEPENDENT
         for k in left:
-            factor = matrix[k][pivot] / row[pivot]
-            right[k] -= factor * right[pivot]
+            # Of what it was, so that it does not matter how far the run has come.
+            share = matrix[k][k] / sizes[k]
+            if share > most:
+                pivot, most = k, share
+        if pivot < 0:
+            break
+        row, wanted = matrix[pivot], right[pivot]
+        left.remove(pivot)
+        solved.append((pivot, left.copy()))
+        for k in left:
+            below = matrix[k]
+            factor = below[pivot] / row[pivot]
+            right[k] -= factor * wanted
             for other in left:
-                matrix[k][other] -= factor * row[other]
+                below[other] -= factor * row[other]
     solution = [0.0] * len(right)
-    for place in reversed(range(len(order))):
-        pivot = order[place]
-        row = matrix[pivot]
-        known = math.fsum(row[other] * solution[other] for other in order[place + 1 :])
-        solution[pivot] = (right[pivot] - known) / row[pivot]
+    for pivot, after in reversed(solved):
+        row, known = matrix[pivot], right[pivot]
+        for other in after:
+            known -= row[other] * solution[other]
+        solution[pivot] = known / row[pivot]
     return solution
 
 
-def _fold(arrays: Iterable[NDArray[np.float64]]) -> list[float]:
-    return [math.fsum(column) for column in zip(*(array.tolist() for array in arrays), strict=True)]
+def _fold(parts: Sequence[Floats]) -> Floats:
+    return parts[0] if len(parts) == 1 else tuple(math.fsum(column) for column in zip(*parts, strict=True))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.backend import RESTART, START, PushSums, TileSums, join_sums, kept_arrays
+from oocpr.engine.backend import RESTART, START, Floats, PushSums, TileSums, join_sums, kept_arrays
 from oocpr.engine.degree_check import column_marks
 from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.store.codec.mantissa_segments import join_segments
@@ -177,8 +177,8 @@ class ReferenceBackend:
         return TileSums(
             (float(delivered[-1]), float(proposed[-1])),
             float(np.abs(residual).sum()),
-            state.changes[live, owned] @ change,
-            state.changes[live, owned] @ residual,
+            tuple((state.changes[live, owned] @ change).tolist()),
+            tuple((state.changes[live, owned] @ residual).tolist()),
             self._peaks(state, owned, live),
             int(column_marks(columns, step.key)) if step.key else None,
         )
@@ -221,21 +221,21 @@ class ReferenceBackend:
         reads[begin:end, 1] = narrow(proposal / state.degree[owned], spec.reads, step.scale)
         return proposed
 
-    def _peaks(self, state: ReferenceState, owned: slice, live: list[int]) -> NDArray[np.float64]:
+    def _peaks(self, state: ReferenceState, owned: slice, live: list[int]) -> Floats:
         """See TileSums.peaks."""
         if state.spec.reads != "bits8" or owned.start == owned.stop:
-            return np.zeros(1 + len(live))
+            return (0.0,) * (1 + len(live))
         push = state.proposal if state.spec.proposals else state.r
         vectors = [push[owned], *(state.steps[slot, owned] for slot in live)]
-        return np.array([np.abs(vector / state.degree[owned]).max() for vector in vectors])
+        return tuple(float(np.abs(vector / state.degree[owned]).max()) for vector in vectors)
 
     def sums(self, state: ReferenceState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:
         """See Backend."""
-        return replace(join_sums(swept), residual=float(state.r.sum()) if step.key else 0.0)
+        return join_sums(swept)._replace(residual=float(state.r.sum()) if step.key else 0.0)
 
-    def first_row(self, state: ReferenceState, live: tuple[int, ...]) -> NDArray[np.float64]:
+    def first_row(self, state: ReferenceState, live: tuple[int, ...]) -> Floats:
         """See Backend."""
-        return np.array([state.r[0], *(state.changes[slot, 0] for slot in live)])
+        return float(state.r[0]), *(float(state.changes[slot, 0]) for slot in live)
 
     def finish(
         self, state: ReferenceState, carry: float, out: NDArray[np.float64] | None = None

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import uuid4
@@ -412,7 +412,7 @@ class StripeGroup:
     def _computing(
         self, swept: list[list[Any]], step: SweepStep, stream: Tiles
     ) -> Callable[[int, Any], None]:
-        steps = step, replace(step, exchanged=True)
+        steps = step, step._replace(exchanged=True)
         return partial(self._sweep_tile, swept, steps, not stream.all_resident)
 
     def _sweep_tile(
@@ -451,7 +451,7 @@ class StripeGroup:
             with_change=sums.with_change,
             with_residual=sums.with_residual,
             peaks=sums.peaks,
-            first=self.backend.first_row(rows, step.live) if spec.rows else np.zeros(1 + len(step.live)),
+            first=self.backend.first_row(rows, step.live) if spec.rows else (0.0,) * (1 + len(step.live)),
             balance=method.Balance(claims.result(), sums.marks, sums.residual) if step.key else None,
         )
 

@@ -51,10 +51,10 @@ class Vectors:
                     rows=hi - lo,
                     carry=carries[s + 1] if s + 1 < len(carries) else 0.0,
                     norm=float(np.abs(own).sum()),
-                    with_change=np.array([d @ live[-1] for d in live]),
-                    with_residual=np.array([d @ own for d in live]),
-                    peaks=np.zeros(1 + len(live)),
-                    first=np.array([own[0], *(d[0] for d in live)] if hi > lo else [0.0] * (1 + len(live))),
+                    with_change=tuple(float(d @ live[-1]) for d in live),
+                    with_residual=tuple(float(d @ own) for d in live),
+                    peaks=(0.0,) * (1 + len(live)),
+                    first=tuple(float(d[0]) for d in (own, *live)) if hi > lo else (0.0,) * (1 + len(live)),
                 )
             )
         self.state = method.end_pass(self.state, step, MASS, sums)
@@ -94,7 +94,7 @@ def test_what_empty_stripes_are_owed_adds_up_in_the_next_row():
 
     def sums(rows: int, carry: float) -> StripeSums:
         own = np.ones(rows)
-        return StripeSums(rows, carry, own.sum(), np.zeros(0), np.zeros(0), np.zeros(1), np.ones(1))
+        return StripeSums(rows, carry, own.sum(), (), (), (0.0,), (1.0,))
 
     state = method.end_pass(
         vectors.state, step, MASS, [sums(3, 0.5), sums(0, 0.25), sums(0, 2.0), sums(3, 0)]
@@ -158,7 +158,7 @@ def test_other_methods_remember_nothing(name):
 def test_a_residual_is_relative_to_the_size_of_the_ranks_whatever_their_sign():
     vectors = Vectors(Settings(), [0, 4])
     step = method.sweep_step(vectors.settings, vectors.state, 4, MASS)
-    sums = [StripeSums(4, 0.0, 0.5, np.zeros(0), np.zeros(0), np.zeros(1), np.zeros(1))]
+    sums = [StripeSums(4, 0.0, 0.5, (), (), (0.0,), (0.0,))]
     for total in (2.0, -2.0):
         state = method.end_pass(vectors.state, step, [PushSums(0.0, 0.0, total)], sums)
         assert state.residuals == (0.25,)
@@ -194,7 +194,7 @@ def test_weights_leave_no_more_than_the_best_where_changes_depend_on_each_other(
     rank = min(rank, slots)
     changes = rng.normal(size=(slots, rank)) @ rng.normal(size=(rank, 12)) * 10.0 ** rng.integers(-8, 8)
     residual = rng.normal(size=12)
-    memory = method.Memory(tuple(range(slots)), changes @ changes.T)
+    memory = method.Memory(tuple(range(slots)), tuple(map(tuple, (changes @ changes.T).tolist())))
     theta = dict(method._mixing_coefficients(memory, (changes @ residual).tolist()))
     weights = np.array([theta.get(slot, 0.0) for slot in range(slots)])
     best = np.linalg.lstsq(changes.T, residual, rcond=1e-7)[0]

@@ -114,8 +114,8 @@ class TestDecision:
 
     def after(self, residual, earlier=(), starting=True, **changes):
         begun = method.begin(replace(self.settings, **changes), 1, 0.5)
-        before = replace(begun, number=len(earlier), residuals=earlier, starting=starting)
-        after = replace(before, number=len(earlier) + 1, residuals=(*earlier, residual), starting=False)
+        before = begun._replace(number=len(earlier), residuals=earlier, starting=starting)
+        after = before._replace(number=len(earlier) + 1, residuals=(*earlier, residual), starting=False)
         return method.start_again(replace(self.settings, **changes), before, after)
 
     def test_a_residual_of_rounding_has_the_rest_of_the_start_pushed(self):

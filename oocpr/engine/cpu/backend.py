@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.backend import PushSums, StripeSpec, TileSums, join_sums, kept_arrays
+from oocpr.engine.backend import Floats, PushSums, StripeSpec, TileSums, join_sums, kept_arrays
 from oocpr.engine.cpu.gather import PIECE, SLICE_ROWS, SlicedEdges, TileCsr, slice_tile
 from oocpr.engine.cpu.local_sweeps import (
     BOUNDS,
@@ -378,12 +378,12 @@ class CpuBackend:
             return merged
         # Of a store that contradicts itself the sum may be past all numbers; who gets it looks for that.
         with np.errstate(over="ignore", invalid="ignore"):
-            return replace(merged, residual=float(state.rows.r.sum()))
+            return merged._replace(residual=float(state.rows.r.sum()))
 
-    def first_row(self, state: CpuState, live: tuple[int, ...]) -> NDArray[np.float64]:
+    def first_row(self, state: CpuState, live: tuple[int, ...]) -> Floats:
         """See Backend."""
         rows = state.rows
-        return np.array([rows.r[0], *(float(rows.changes[slot, 0]) for slot in live)])
+        return float(rows.r[0]), *(float(rows.changes[slot, 0]) for slot in live)
 
     def finish(
         self, state: CpuState, carry: float, out: NDArray[np.float64] | None = None
@@ -411,15 +411,15 @@ class CpuBackend:
 
 def _tile_sums(sums: Sums, owned: int, step: SweepStep, peaks: bool, marks: int | None) -> TileSums:
     live = len(step.live)
-    added = _in_order(sums.blocks[:, : 1 + 2 * live])
-    high = np.zeros(1 + live)
+    norm, *added = _in_order(sums.blocks[:, : 1 + 2 * live]).tolist()
+    high = (0.0,) * (1 + live)
     if peaks and len(sums.blocks):
-        high = sums.blocks[:, 1 + 2 * live :].max(axis=0)
+        high = tuple(sums.blocks[:, 1 + 2 * live :].max(axis=0).tolist())
     return TileSums(
         (float(sums.pushes[owned]), float(sums.proposals[owned]) if sums.proposals.size else 0.0),
-        float(added[0]),
-        added[1 : 1 + live],
-        added[1 + live :],
+        norm,
+        tuple(added[:live]),
+        tuple(added[live:]),
         high,
         marks,
     )

@@ -34,7 +34,7 @@ from oocpr.plan.products import BALANCED
 from oocpr.store.codec.layout import BLOCK
 
 if TYPE_CHECKING:
-    from oocpr.engine.backend import PushStep, PushSums, StripeSpec, SweepStep, TileSums
+    from oocpr.engine.backend import Floats, PushStep, PushSums, StripeSpec, SweepStep, TileSums
     from oocpr.engine.cuda.baselines import BinThresholds, DecodedSpMV
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.cuda.group import DeviceGroup
@@ -413,7 +413,7 @@ class CudaBackend(Streams):
         recorded = self._decoded is None and stream.recordable
         return ResidentPass(self, state, reads, stream, row_bounds, recorded=recorded)
 
-    def first_row(self, state: RowState, live: tuple[int, ...]) -> NDArray[np.float64]:  # noqa: ARG002
+    def first_row(self, state: RowState, live: tuple[int, ...]) -> Floats:  # noqa: ARG002
         """See Backend."""
         return state.first_row
 

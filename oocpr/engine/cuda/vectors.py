@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.backend import PushSums, TileSums
+from oocpr.engine.backend import Floats, PushSums, TileSums
 from oocpr.engine.cpu.numbers import divisors
 from oocpr.engine.cuda.device import THREADS, grid, to_device
 from oocpr.engine.cuda.host_memory import Landing
@@ -33,14 +34,9 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.spmv import SegmentSums, Window
 
 
-STEP = np.dtype(
-    [
-        *((name, "<f8") for name in ("damping", "base", "spread", "scale", "carry")),
-        *((name, "<i4") for name in ("kind", "slot", "carry_slot")),
-        *((name, "<u4") for name in ("mixed", "live", "strongly")),
-    ]
-)
-"""What kernels are told of a pass: ``PassStep`` of kernels/rows.cuh."""
+PUSH_STEP = Struct("=ddiiI4x")
+SWEEP_STEP = Struct("=dddiII4x")
+"""What kernels are told of a pass: ``PassStep`` of kernels/rows.cuh, of the push and then of the sweep."""
 
 LANDED_ROWS = 2**20
 """Rows from which on a thread makes memory for their ranks while passes run."""
@@ -93,7 +89,7 @@ class DeviceGatherVector:
 
     @property
     def array(self) -> Any:
-        """Numbers of all nodes, and zeros behind them; dtype of the reads."""
+        """Floats of all nodes, and zeros behind them; dtype of the reads."""
         if self._array is None:
             with self._device:
                 self._array = self._device.xp.zeros(self._shape, READS[self.reads].dtype)
@@ -218,13 +214,13 @@ class StepMemory:
 
     def __init__(self, device: Device, slots: int) -> None:
         self._device = device
-        self._pinned = device.pinned(STEP.itemsize + 8 * max(1, slots))
+        size = PUSH_STEP.size + SWEEP_STEP.size
+        self._pinned = device.pinned(size + 8 * max(1, slots))
         self._pinned[:] = 0
-        self._step = self._pinned[: STEP.itemsize].view(STEP)[0]
-        self._coefficients = self._pinned[STEP.itemsize :].view(np.float64)
+        self._coefficients = self._pinned[size:].view(np.float64)
         self._there = device.xp.zeros(self._pinned.size, np.uint8)
-        self.there = self._there[: STEP.itemsize]
-        self.coefficients = self._there[STEP.itemsize :].view(np.float64)
+        self.there = self._there[:size]
+        self.coefficients = self._there[size:].view(np.float64)
 
     def set_push(self, step: PushStep) -> None:
         """Write how the push is made."""
@@ -232,17 +228,21 @@ class StepMemory:
         for slot, coefficient in step.mixing_coefficients:
             self._coefficients[slot] = coefficient
             mixed |= 1 << slot
-        there = self._step
-        there["kind"], there["mixed"], there["scale"] = step.kind, mixed, step.scale
-        there["carry"], there["carry_slot"] = step.carry, step.carry_slot
+        PUSH_STEP.pack_into(self._pinned.data, 0, step.scale, step.carry, step.kind, step.carry_slot, mixed)
 
     def set_sweep(self, step: SweepStep) -> None:
-        """Write how the pass treats each row; `base` and `uniform` only if they are known."""
-        there = self._step
-        there["damping"], there["scale"], there["slot"] = step.damping, step.scale, step.slot
-        there["live"], there["strongly"] = sum(1 << slot for slot in step.live), step.strongly
-        if not step.alone:
-            there["base"], there["spread"] = step.base, step.uniform
+        """Write how the pass treats each row; a stripe that is alone finds `base` and `uniform` itself."""
+        live = sum([1 << slot for slot in step.live])
+        SWEEP_STEP.pack_into(
+            self._pinned.data,
+            PUSH_STEP.size,
+            step.damping,
+            step.base,
+            step.uniform,
+            step.slot,
+            live,
+            step.strongly,
+        )
 
     def send(self) -> None:
         """Have what is launched from now on see what was written."""
@@ -333,7 +333,7 @@ class RowState:
         # In memory of the host: what the partitions before have brought to the segments of each tile.
         self.partition_sums: Any = zeros(rows + tiles, mapped=True)[0] if partitioned else None
         # Residual of the first row after a pass, and its change in each slot; of the host.
-        self.first_row = np.zeros(1)
+        self.first_row: Floats = (0.0,)
 
     def close(self) -> None:
         """Free all of it."""
@@ -368,10 +368,11 @@ class RowState:
         self._device.send(self._report, self._totals)
 
     def begin_sweep(self, step: SweepStep) -> None:
-        """Have what is launched from now on treat rows as a pass does."""
-        self.step.set_sweep(step)
-        self.step.send()
-        if step.alone:
+        """Have what is launched from now on treat rows as a pass does; if it is alone, it was told before."""
+        if not step.alone:
+            self.step.set_sweep(step)
+            self.step.send()
+        else:
             arguments = (self._totals, np.float64(self.spec.nodes), self.step.there)
             self._kernel("share_out")((1,), (1,), arguments)
 
@@ -463,14 +464,13 @@ class RowState:
         numbers = self._report.tolist()
         tiles, peaks, residual = self._places[1:4]
         carry, proposed, found, *first = numbers[tiles + self._sums : peaks]
+        live = step.live
 
-        def of_live(place: int, *before: float) -> NDArray[np.float64]:
-            return np.array([*before, *(numbers[place + slot] for slot in step.live)])
+        def of_live(place: int) -> Floats:
+            return tuple([numbers[place + slot] for slot in live])
 
-        self.first_row = np.array([first[0], *(first[1 + slot] for slot in step.live)])
-        high = np.zeros(1 + len(step.live))
-        if self._peaks:
-            high = of_live(peaks + 1, numbers[peaks])
+        self.first_row = first[0], *[first[1 + slot] for slot in live]
+        high = (numbers[peaks], *of_live(peaks + 1)) if self._peaks else (0.0,) * (1 + len(live))
         return TileSums(
             (carry, proposed), numbers[tiles], of_live(tiles + 1), of_live(tiles + 1 + self._slots), high,
             residual=numbers[residual] if step.key else 0.0,

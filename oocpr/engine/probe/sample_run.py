@@ -83,11 +83,10 @@ class SampleRun:
         min_weight = 1.0 if scale is None else scale.least
         self._begin = method.begin(job.settings, len(stripes), 1 / store.nodes / min_weight)
         slots = job.slots
-        self._later = replace(
-            self._begin,
+        self._later = self._begin._replace(
             number=1,
             starting=False,
-            memory=replace(self._begin.memory, live=tuple(range(slots))),
+            memory=self._begin.memory._replace(live=tuple(range(slots))),
             mixing_coefficients=tuple((slot, 0.01) for slot in range(slots)),
         )
 
