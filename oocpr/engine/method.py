@@ -204,33 +204,34 @@ def end_pass(state: State, step: SweepStep, pushed: Sequence[PushSums], sums: Se
 
     Raises DamagedError if numbers are not finite, or edges belong to no row: the store contradicts itself.
     """
-    _check_sums(pushed, sums)
+    total = _total(pushed, sums)
     mended, carries = _mend(sums)
     # Mixing may step along the solution itself, by any amount: only the size of p counts, not its sign.
-    total = abs(math.fsum([part.total for part in pushed]))
-    residual = math.fsum([part.norm for part in mended]) / total
+    residual = math.fsum([part.norm for part in mended]) / abs(total)
     residuals = (*state.residuals, residual)
     memory = _remember(state.memory, step, mended)
     slots = len(memory.gram)
     if slots and len(residuals) > slots and residual >= residuals[-1 - slots]:
         memory = memory._replace(live=())
     mixing = _mixing_coefficients(memory, _fold([part.with_residual for part in mended]))
-    peaks = [max(highest) for highest in zip(*[part.peaks for part in mended], strict=True)]
+    peak, *highest = [max(peaks) for peaks in zip(*[part.peaks for part in mended], strict=True)]
     theta = dict(mixing)
-    peak = peaks[0] + math.fsum(
-        abs(theta.get(slot, 0.0)) * high for slot, high in zip(step.live, peaks[1:], strict=True)
-    )
+    for slot, high in zip(step.live, highest, strict=True):
+        peak += abs(theta.get(slot, 0.0)) * high
     # A stripe measured its first row before it got what the stripes before owed it.
-    peak += max(abs(carry) for carry in carries)
+    peak += max(map(abs, carries))
     return State(state.number + 1, residuals, memory, mixing, carries, step.slot, power_of_two(peak))
 
 
-def _check_sums(pushed: Sequence[PushSums], sums: Sequence[StripeSums]) -> None:
-    numbers = [*(part.total for part in pushed), *(part.norm for part in sums)]
-    if not all(map(math.isfinite, numbers)) or math.fsum(part.total for part in pushed) == 0:
+def _total(pushed: Sequence[PushSums], sums: Sequence[StripeSums]) -> float:
+    """Sum of p, once it has been looked whether sums can be those of a sound store."""
+    totals, norms = [part.total for part in pushed], [part.norm for part in sums]
+    total = math.fsum(totals) if all(map(math.isfinite, totals + norms)) else 0.0
+    if total == 0:
         raise DamagedError("The ranks do not stay finite: the store contradicts itself.")
     if sums[-1].carry != 0.0:
         raise DamagedError("The last tile has edges of a row behind the last one.")
+    return total
 
 
 def power_of_two(peak: float) -> float:

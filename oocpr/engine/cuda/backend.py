@@ -386,14 +386,15 @@ class CudaBackend(Streams):
 
     def tile_sums(self, state: RowState, step: SweepStep) -> TileSums:
         """Sums of a stripe's tiles, once their report has been brought; raises DamagedError for faults."""
-        with self._device, self._lock:
-            sums, faults = state.tile_sums(step)
-            if faults:
-                self._faults[:] = 0
-                raise_faults(faults)
-            for there, hub_edges in self._counted:
-                there.hubs = enough_hubs(int(download(hub_edges)[0]), there.sizes.edges)
-            self._counted.clear()
+        sums, faults = state.tile_sums(step)
+        if faults or self._counted:
+            with self._device, self._lock:
+                if faults:
+                    self._faults[:] = 0
+                    raise_faults(faults)
+                for there, hub_edges in self._counted:
+                    there.hubs = enough_hubs(int(download(hub_edges)[0]), there.sizes.edges)
+                self._counted.clear()
         return sums
 
     def _bring_report(self, state: RowState) -> None:

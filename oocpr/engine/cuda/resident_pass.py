@@ -60,16 +60,15 @@ class ResidentPass:
         backend, state = self._backend, self._state
         launch = partial(self._launch, push, step)
         state.step.set_sweep(step)
-        if not self._recorded or self._done < UNRECORDED:
-            launch()
-        else:
-            state.step.set_push(push)
-            # All passes launch the same; what they are made with is in the memory of the step.
-            if self._graph is None:
-                self._graph = backend.device.record(launch)
-            with backend.device:
-                self._graph()
         with backend.device:
+            if not self._recorded or self._done < UNRECORDED:
+                launch()
+            else:
+                state.step.set_push(push)
+                # All passes launch the same; what they are made with is in the memory of the step.
+                if self._graph is None:
+                    self._graph = backend.device.record(launch)
+                self._graph()
             # Not for what is sent meanwhile for the next pass.
             ended = backend.device.record_event()
             if self._recorded:

@@ -233,16 +233,8 @@ class StepMemory:
     def set_sweep(self, step: SweepStep) -> None:
         """Write how the pass treats each row; a stripe that is alone finds `base` and `uniform` itself."""
         live = sum([1 << slot for slot in step.live])
-        SWEEP_STEP.pack_into(
-            self._pinned.data,
-            PUSH_STEP.size,
-            step.damping,
-            step.base,
-            step.uniform,
-            step.slot,
-            live,
-            step.strongly,
-        )
+        numbers = step.damping, step.base, step.uniform, step.slot, live, step.strongly
+        SWEEP_STEP.pack_into(self._pinned.data, PUSH_STEP.size, *numbers)
 
     def send(self) -> None:
         """Have what is launched from now on see what was written."""
