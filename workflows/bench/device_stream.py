@@ -30,7 +30,7 @@ from plain_tiles import plain_tile
 
 from oocpr.engine import method
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.baselines import parse_kernel
+from oocpr.engine.cuda.baselines import BASELINES, parse_kernel
 from oocpr.engine.cuda.device import Device, free_memory
 from oocpr.engine.planning import plan_for_devices, plan_request
 from oocpr.engine.probe.measure import measure_rates
@@ -320,13 +320,15 @@ def kernel_cell(
     """What a run with one product took: the second one, since the first compiles."""
     # What others took of the device is none of this run's memory.
     cp.get_default_memory_pool().free_all_blocks()
-    settings = Settings()
+    name, _ = parse_kernel(kernel)
+    divides = name in BASELINES and BASELINES[name].divides
+    settings = Settings(method="power", reads="float64") if divides else Settings()
     request = plan_request(
         settings,
         memory=PLENTY,
         device_memory=(free_memory("cuda") if memory is None else parse_bytes(memory),),
         promised=memory is not None,
-        kernel=parse_kernel(kernel)[0],
+        kernel=name,
     )
     plan, groups = plan_for_devices(cast("GraphStore", store), stats, request, ("cuda:0",))
     tiers = plan.devices[0]
