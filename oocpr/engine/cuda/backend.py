@@ -7,7 +7,7 @@ of a pass are asked for. Workspaces of kernels are kept from group to group.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -308,14 +308,17 @@ class CudaBackend(Streams):
             inside = spec.proposals and step.sweeps > 1
             self._make_room(swept.owned if inside else 0)
             sums, local = self._sums, self._local
-            gather = Gather(spec.reads, reads.paired, reads.paired and spec.rows < spec.nodes)
             part = reads if isinstance(reads, PartitionedGatherVector) else None
             if before is None:
                 state.begin_sweep(step)
             window = (step.visible_from(spec), begin) if part is None else part.window
-            gather = replace(gather, weighted=state.weighted, local=part is not None)
+            packed = self._decoded is None
+            gather = Gather(
+                spec.reads, reads.paired, reads.paired and spec.rows < spec.nodes,
+                decoded=packed and tile.fours is not None, checked=packed and not tile.checked,
+                weighted=state.weighted, local=part is not None,
+            )  # fmt: skip
             if self._decoded is None:
-                gather = replace(gather, checked=not tile.checked, decoded=tile.fours is not None)
                 product = self._product(gather, hubs=tile.hubs and part is None)
                 product(tile, reads.array, spec.nodes, window, sums, self._faults)
             else:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,7 +79,7 @@ class Slot(Room):
         self.table = device.xp.empty(tiles * TILE.itemsize, np.uint8)
         self._pinned_table = device.pinned(tiles * TILE.itemsize)
         self.free: Event | None = None  # once the group that was there is computed
-        self.entries: list[NDArray[np.uint64]] = []  # of the tiles that were sent
+        self.entries: list[NDArray[np.uint64]] = []  # of the tiles that were sent, one run after the other
         self.group: TileGroup | None = None  # once its table was sent
         self.sent: Event | None = None  # once all of it is there
 
@@ -88,17 +89,17 @@ class Slot(Room):
             self._device.copy_stream_wait(self.free)
         self.entries = []
 
-    def send_table(self, places: NDArray[np.int64]) -> None:
+    def send_table(self, group: TileGroup, places: NDArray[np.int64]) -> None:
         """Send the table of the tiles, which were sent to such places.
 
         Behind what is sent ahead, it would have kernels wait for that.
         """
         if self.sent is not None:
             self.sent.synchronize()
-        self.group = TileGroup.of(self.entries)
-        self.group.entries["base"] = places + self.address
-        there = self._pinned_table[: self.group.entries.nbytes]
-        there[:] = self.group.entries.view(np.uint8)
+        self.group = group
+        there = self._pinned_table[: group.entries.nbytes]
+        there[:] = group.entries.view(np.uint8)
+        there.view(TILE)["base"] = places + self.address
         self.sent = self._device.upload_async(self.table[: there.size], there)
 
 
@@ -124,10 +125,10 @@ class PinnedGroup:
         self.bytes[place : place + run.encoded.size] = run.encoded
         self._entries[tiles] = run.entries
 
-    @property
-    def entries(self) -> list[NDArray[np.uint64]]:
-        """Of all its runs, which are there."""
-        return [self._entries[tiles] for tiles in self._runs]
+    @cached_property
+    def tiles(self) -> TileGroup:
+        """All its tiles, which are there."""
+        return TileGroup.of([self._entries[tiles] for tiles in self._runs])
 
     @property
     def complete(self) -> bool:
@@ -254,13 +255,14 @@ class CudaTileStream:
         with device:
             self._arena, begins = self._room_for_all(sorted(on_device))
             self._slots: list[Slot] = []
-            self._room: GroupArrays | None = None
+            self._room: list[GroupArrays] = []  # the same for all slots, but for the table
             self._widths: WidthRoom | None = None
             if self._passing:
                 largest, sizes = int(layout.room[self._passing].max()), layout.largest(self._passing)
                 count = max(1, min(slots, len(self._passing)))
                 self._slots = [Slot(device, largest, sizes.tiles) for _ in range(count)]
-                self._room = GroupArrays.allocate(device, sizes)
+                room = GroupArrays.allocate(device, sizes)
+                self._room = [replace(room, table=slot.table) for slot in self._slots]
                 self._widths = WidthRoom(device, sizes)
         # Passing groups take the slots in turns: how many were computed, sent whole, and have a slot.
         self._done = self._whole = self._opened = 0
@@ -361,9 +363,9 @@ class CudaTileStream:
         self._ring.clear()
         if self._arena is not None:
             self._arena.close()
-        for kept in (self._pinned, self._slots, self._staying, self._entries):
+        for kept in (self._pinned, self._slots, self._room, self._staying, self._entries):
             kept.clear()
-        self._arena = self._room = self._widths = self._faults = None
+        self._arena = self._widths = self._faults = None
 
     def _compute(self, group: int, compute: Callable[[int, Any], None]) -> None:
         if group in self._on_device:
@@ -374,13 +376,12 @@ class CudaTileStream:
                 compute(group, self._staying[group])
             return
         self._send_ahead()
-        device, room, widths = self._device, self._room, self._widths
-        assert room is not None, "a group that does not stay has room"
-        assert widths is not None, "and its widths have"
-        slot = self._slots[self._done % len(self._slots)]
+        device, widths, number = self._device, self._widths, self._done % len(self._slots)
+        assert widths is not None, "widths of a group that does not stay have room"
+        slot = self._slots[number]
         assert slot.group is not None, "its tiles were sent"
         assert slot.sent is not None, "and its table"
-        there = DeviceGroup(slot.group, replace(room, table=slot.table), self._factor)
+        there = DeviceGroup(slot.group, self._room[number], self._factor)
         with device:
             device.wait_for(slot.sent)
             with self._span(COMPUTE, group):
@@ -414,7 +415,7 @@ class CudaTileStream:
                 slot.bytes[place : place + run.encoded.size], run.encoded
             )
         if tiles.stop == self._layout.tiles(group).stop:
-            self._send_table(self._done, group)
+            self._send_table(self._done, group, TileGroup.of(slot.entries))
 
     def _send_ahead(self) -> None:
         """Send groups from pinned memory to all slots that are free, or will be before they arrive.
@@ -430,16 +431,15 @@ class CudaTileStream:
             if pinned is None or not pinned.complete:
                 return
             slot = self._open(number)
-            slot.entries = pinned.entries
             with self._device, self._span(COPY, group, pinned.bytes.size):
                 self._device.upload_async(slot.bytes[: pinned.bytes.size], pinned.bytes)
-            self._send_table(number, group)
+            self._send_table(number, group, pinned.tiles)
 
-    def _send_table(self, number: int, group: int) -> None:
+    def _send_table(self, number: int, group: int, there: TileGroup) -> None:
         tiles = self._layout.tiles(group)
         with self._device:
             slot = self._slots[number % len(self._slots)]
-            slot.send_table(self._layout.places[tiles.start : tiles.stop])
+            slot.send_table(there, self._layout.places[tiles.start : tiles.stop])
         self._whole = number + 1
 
     def _open(self, number: int) -> Slot:
