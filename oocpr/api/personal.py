@@ -1,75 +1,122 @@
-"""Ranks of many seeds: looked up, planned, ranked in memory and kept."""
+"""Ranks of many seeds: looked up, planned, ranked in memory or one after the other, and kept."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from oocpr.errors import UsageError
-from oocpr.progress import silent
+from oocpr.progress import Progress, silent
 from oocpr.result.personal_ranks import PersonalRanks
-from oocpr.result.ranks import MemoryVector, Report, largest
+from oocpr.result.ranks import MemoryVector, Report, largest, report_of
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.api.graphs import Graph
+    from oocpr.engine.method import Solution
+    from oocpr.engine.planning import RunRequest
+    from oocpr.engine.scc.personal import Outcomes, SeedVectors
     from oocpr.engine.settings import Settings
-    from oocpr.progress import Progress
 
 
 def rank_seeds(
     opened: Graph,
     wanted: Any,
     settings: Settings,
+    request: RunRequest,
     top: int | None,
-    memory: str | int | None,
-    threads: int | None,
     progress: Progress,
+    *,
+    in_blocks: bool,
 ) -> PersonalRanks:
-    """Rank the nodes of a graph for each of many seeds; see `oocpr.pagerank`."""
+    """Rank the nodes of a graph for each of many seeds; see `oocpr.pagerank`.
+
+    `settings`, `request`: of a run for one seed.
+    `in_blocks`: whether blocks of seeds are ranked in memory if that can be; with method ``"components"`` it
+        is an error if it cannot.
+    """
     from oocpr.engine.cpu.threads import default_threads
-    from oocpr.engine.planning import given_memory, process_bytes, stats_of
-    from oocpr.engine.scc import personal
-    from oocpr.engine.scc.run import load_scc_graph
+    from oocpr.engine.planning import DEFAULT_READS, given_memory, process_bytes, stats_of
     from oocpr.ingest.budget import require
-    from oocpr.jit import watched
     from oocpr.plan.forecast import MAX_SCC_NUMBERED_EDGES
-    from oocpr.plan.memory import BLOCK_WIDTHS, block_need, block_shape
+    from oocpr.plan.memory import block_need, block_shape
     from oocpr.result.names import names_of
     from oocpr.result.node_vectors import seed_vectors
-    from oocpr.system import peak_resident
 
-    begun, store = time.perf_counter(), opened.store
-    if store.weights is not None:
-        raise UsageError(
-            "ranks of many seeds are for graphs without weights.",
-            "Rank one seed at a time, or import the graph without weights.",
-        )
-    if store.edges > MAX_SCC_NUMBERED_EDGES:
-        raise UsageError(
-            f"ranks of many seeds are for graphs of up to {MAX_SCC_NUMBERED_EDGES:,} edges; "
-            f"this one has {store.edges:,}.",
-            "Rank one seed at a time, with method mixed.",
-        )
-    names, most, stats = names_of(store), given_memory(memory), stats_of(store)
+    store, most, threads = opened.store, given_memory(request.memory), request.threads
+    names, stats = names_of(store), stats_of(store)
     seeds, vectors = seed_vectors(wanted, names, store.nodes, most)
     answers = len(seeds) * (store.nodes * 8 if top is None else min(top, store.nodes) * 16)
-    base = process_bytes() - sum(decoded.nbytes for decoded in opened.decoded.values())
+    base = process_bytes() - request.reusable
     # Each thread has seeds of its own, so it is their products that feed threads.
     most_threads = threads or default_threads(store.edges * len(seeds))
-    count, width = block_shape(
+    shape = block_shape(
         stats, base=base, memory=most, threads=most_threads, seeds=len(seeds), answers=answers
     )
-    needed = block_need(stats, base=base, threads=count, width=width, answers=answers)
-    require(needed, most, f"Ranking a graph in memory for {len(seeds):,} seeds")
-    kept: list[Any] = [None] * len(seeds)
+    needed = block_need(stats, base=base, threads=shape[0], width=shape[1], answers=answers)
+    kept = _Kept(opened, [None] * len(seeds), top)
+    if settings.method == "components":
+        if store.weights is not None:
+            raise UsageError(
+                "many seeds are ranked in memory in graphs without weights.",
+                "Leave method components out, or import the graph without weights.",
+            )
+        if store.edges > MAX_SCC_NUMBERED_EDGES:
+            raise UsageError(
+                f"many seeds are ranked in memory in graphs of up to {MAX_SCC_NUMBERED_EDGES:,} edges; "
+                f"this one has {store.edges:,}.",
+                "Leave method components out.",
+            )
+        require(needed, most, f"Ranking a graph in memory for {len(seeds):,} seeds")
+    if in_blocks and store.weights is None and store.edges <= MAX_SCC_NUMBERED_EDGES and needed <= most:
+        settings = replace(settings, method="components", reads=DEFAULT_READS["components"])
+        outcomes, run = _rank_in_blocks(kept, vectors, settings, shape, threads, progress)
+    else:
+        require(base + answers, most, f"Keeping the ranks of {len(seeds):,} seeds")
+        request = replace(request, memory=most - answers)
+        outcomes, run = _rank_each(kept, vectors, settings, request, progress)
+    return PersonalRanks(kept.ranks, seeds, names, outcomes, run)
 
-    def taker(number: int, ranks: NDArray[np.float64]) -> None:
-        kept[number] = ranks.copy() if top is None else largest(MemoryVector(ranks).chunks(), top)
 
+class _Kept(NamedTuple):
+    """The ranks of a graph for each seed that is done, or the `top` of them."""
+
+    opened: Graph
+    ranks: list[Any]
+    top: int | None
+
+    def take(self, number: int, ranks: NDArray[np.float64]) -> None:
+        """Keep those of a seed."""
+        top = self.top
+        self.ranks[number] = ranks if top is None else largest(MemoryVector(ranks).chunks(), top)
+
+    def take_copy(self, number: int, ranks: NDArray[np.float64]) -> None:
+        """Keep those of a seed, which are going to be overwritten."""
+        self.take(number, ranks.copy() if self.top is None else ranks)
+
+
+def _rank_in_blocks(
+    kept: _Kept,
+    vectors: SeedVectors,
+    settings: Settings,
+    shape: tuple[int, int],
+    threads: int | None,
+    progress: Progress,
+) -> tuple[Outcomes, Report]:
+    """Rank by threads, each of which has a block of seeds: so many, and so many vectors in each."""
+    from oocpr.engine.scc import personal
+    from oocpr.engine.scc.run import load_scc_graph
+    from oocpr.jit import watched
+    from oocpr.plan.memory import BLOCK_WIDTHS
+    from oocpr.system import peak_resident
+
+    begun, opened, (count, width) = time.perf_counter(), kept.opened, shape
+    store = opened.store
     with watched(silent) as compilation, store.unchanged():
         read = "graph" not in opened.decoded
         if read:
@@ -78,12 +125,12 @@ def rank_seeds(
         if width > BLOCK_WIDTHS[0]:
             width = personal.filled_width(graph, vectors, count, width)
         outcomes = personal.rank_seeds(
-            graph, settings, vectors, taker, threads=count, width=width, progress=progress
+            graph, settings, vectors, kept.take_copy, threads=count, width=width, progress=progress
         )
         store.check_identity()
     seconds = time.perf_counter() - begun
     compiling = compilation.seconds if compilation.seconds < seconds else 0.0
-    run = Report(
+    return outcomes, Report(
         nodes=store.nodes,
         edges=store.edges,
         method=settings.method,
@@ -104,4 +151,81 @@ def rank_seeds(
         peak_memory=peak_resident(),
         identity=store.identity,
     )
-    return PersonalRanks(kept, seeds, names, outcomes, run)
+
+
+def _rank_each(
+    kept: _Kept, vectors: SeedVectors, settings: Settings, request: RunRequest, progress: Progress
+) -> tuple[Outcomes, Report]:
+    """Rank one seed after the other, all by one plan."""
+    from oocpr.engine.cuda.names import begin_contexts, named_devices
+    from oocpr.engine.devices import device_for
+    from oocpr.engine.planning import plan_loaded
+    from oocpr.engine.run import rank_graph
+    from oocpr.engine.scc.personal import Outcomes
+    from oocpr.jit import watched
+
+    begun, count, store = time.perf_counter(), len(vectors), kept.opened.store
+    if request.device == "auto":
+        request = replace(request, device=device_for(store))
+        begin_contexts(named_devices(request.device))
+    teleport = np.zeros(store.nodes)
+    (settings, plan, ranked), loading = plan_loaded(store, settings, request, progress)
+    solutions: list[Solution] = []
+    with watched(silent) as compilation, store.unchanged():
+        for number in range(count):
+            entries = slice(vectors.ptr[number], vectors.ptr[number + 1])
+            teleport[vectors.rows[entries]] = vectors.weights[entries]
+            solution = rank_graph(
+                ranked,
+                plan,
+                settings,
+                path=store.shared_path,
+                backend=request.device,
+                threads=request.threads,
+                kernel=request.kernel,
+                teleport=teleport,
+                decoded=kept.opened.decoded,
+                progress=_as_part(progress, number, count),
+            )
+            kept.take(number, solution.ranks)
+            # The next run has their memory.
+            solutions.append(replace(solution, ranks=np.empty(0)))
+            del solution
+            teleport[vectors.rows[entries]] = 0.0
+            progress("personal ranks", number + 1, count, "seeds")
+    bounds = np.array([solution.error_bound for solution in solutions])
+    passes = np.array([solution.passes for solution in solutions])
+    converged = np.array([solution.converged for solution in solutions])
+    worst = replace(
+        solutions[int(passes.argmax())],
+        error_bound=float(bounds.max()),
+        converged=bool(converged.all()),
+        seconds=time.perf_counter() - begun,
+        peak_memory=max(solution.peak_memory for solution in solutions),
+        peak_device_memory=max(solution.peak_device_memory for solution in solutions),
+    )
+    run = report_of(
+        worst,
+        store,
+        identity=store.identity,
+        dangling=settings.dangling,
+        personalized=True,
+        compile_seconds=compilation.seconds + loading.compiling,
+        direct=plan.direct,
+    )
+    return Outcomes(bounds, passes, converged), replace(
+        run,
+        gathers=fmean(solution.gathers for solution in solutions),
+        gteps=run.gteps * int(passes.sum()) / run.passes,
+        bytes_read=sum(solution.bytes_read for solution in solutions),
+    )
+
+
+def _as_part(progress: Progress, number: int, count: int) -> Progress:
+    """Show the passes of a seed's run as a part of all seeds."""
+
+    def part(stage: str, done: float, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
+        if unit == "passes" and total:
+            progress("personal ranks", number + min(1.0, done / total), count, "seeds", note)
+
+    return part

@@ -286,7 +286,9 @@ def pagerank(
     -------
     Ranks or PersonalRanks
         Its ``converged`` is False if the passes ran out; a checkpoint stays then. `PersonalRanks` for many
-        seeds, which are ranked in memory, by method ``"components"``, on processors.
+        seeds: blocks of them are ranked in memory, by method ``"components"``, on processors; or one after
+        the other, as a single one would be, if the graph has weights or does not fit, or another method,
+        device or client is named.
 
     Raises
     ------
@@ -315,24 +317,14 @@ def pagerank(
     from oocpr.store.atomic import check_writable
 
     progress = as_progress(progress)
-    if seeds is not None or is_many(personalization):
-        from oocpr.api.personal import rank_seeds
-
+    many = seeds is not None or is_many(personalization)
+    if many:
         check_unused(
-            "ranks of many seeds", "rank one seed at a time", start=start, client=client, kernel=kernel,
-            stripes=stripes, device_memory=device_memory, trace=trace, checkpoint=checkpoint,
-            time_limit=time_limit, predict=predict or None, resume=resume or None,
+            "ranks of many seeds", "rank one seed at a time", start=start, client=client, trace=trace,
+            checkpoint=checkpoint, time_limit=time_limit, predict=predict or None, resume=resume or None,
             personalization=personalization if seeds is not None else None,
-            device=None if device in ("cpu", "auto") else device, io=None if io == "auto" else io,
-            method=None if method in ("auto", "components") else method,
         )  # fmt: skip
-        settings = asked_settings(
-            "components", reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
-        )
-        opened = as_graph(graph, memory=memory, progress=progress, **options)
-        given = personalization if seeds is None else os.fspath(seeds)
-        return rank_seeds(opened, given, settings, top, memory, threads, progress)
-    if top is not None:
+    elif top is not None:
         raise UsageError(
             f"top is {top}, for many seeds, and there is none or one.",
             "Leave top out, and ask the ranks for their top.",
@@ -347,7 +339,10 @@ def pagerank(
     if reproducible:
         check_reproducible(device, client)
     given = reads, stripes, kernel, device_memory, client, checkpoint, time_limit, trace
-    by_edges = _is_chosen_by_edges(device, method, io, given)
+    # What names nothing else is ranked in memory, if many seeds can be.
+    in_blocks = device in ("cpu", "auto") and method in ("auto", "components") and io == "auto"
+    in_blocks &= reads in (None, "float32") and not any(given[1:])
+    by_edges = (many and in_blocks and device == "auto") or _is_chosen_by_edges(device, method, io, given)
     if client is None and not by_edges:
         device = chosen_device(device, kernel)
     check_used(method, device, stripes=stripes, io=io, kernel=None if client else kernel)
@@ -372,7 +367,7 @@ def pagerank(
     with kept_run(checkpoint, resume=resume, time_limit=time_limit) as kept:
         opened = as_graph(graph, memory=memory, progress=progress, **options)
         store = opened.store
-        if by_edges:
+        if by_edges and not many:
             device = device_for(store)
             begin_contexts(named_devices(device))
         # Now, since the files may be gone when the run is over.
@@ -388,12 +383,6 @@ def pagerank(
                 free = free_bytes(client, assign_workers(client))
             limits, present = worker_limits(client), worker_count(client)
         names = names_of(store)
-        teleport = begun = None  # once there, they are part of the process that the plan begins with
-        if personalization is not None:
-            teleport = teleport_vector(personalization, names, store.nodes, given_memory(memory))
-        if start is not None:
-            least = (1 - damping) * (1 / store.nodes if teleport is None else teleport)
-            begun = start_vector(start, names, store.nodes, least, given_memory(memory))
         request = RunRequest(
             auto=method == "auto" and reads is None and (stripes, kept, device) == (None, None, "cpu"),
             memory=memory,
@@ -405,8 +394,8 @@ def pagerank(
             kernel=kernel,
             io=io,
             reproducible=reproducible,
-            personalized=teleport is not None,
-            started=begun is not None,
+            personalized=many or personalization is not None,
+            started=start is not None,
             alone=client is None,
             workers=max(1, present),
             free=free,
@@ -414,6 +403,17 @@ def pagerank(
             kept=kept is not None,
             reusable=_decoded_bytes(opened),
         )
+        if many:
+            from oocpr.api.personal import rank_seeds
+
+            wanted = personalization if seeds is None else os.fspath(seeds)
+            return rank_seeds(opened, wanted, settings, request, top, progress, in_blocks=in_blocks)
+        teleport = begun = None  # once there, they are part of the process that the plan begins with
+        if personalization is not None:
+            teleport = teleport_vector(personalization, names, store.nodes, given_memory(memory))
+        if start is not None:
+            least = (1 - damping) * (1 / store.nodes if teleport is None else teleport)
+            begun = start_vector(start, names, store.nodes, least, given_memory(memory))
         planned, loading = plan_loaded(store, settings, request, progress)
         if client is not None and request.stripes is None and not reproducible:
             from oocpr.engine.probe.workers import MIN_EDGES, worker_speeds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import networkx as nx
@@ -176,9 +178,9 @@ def test_files_without_seeds_are_refused(graph, tmp_path):
 @pytest.mark.parametrize(
     "others",
     [
-        {"start": {"a": 1}}, {"stripes": 1}, {"device": "cuda"}, {"method": "mixed"}, {"kernel": "ell"},
-        {"trace": "t.json"}, {"checkpoint": "kept"}, {"resume": True}, {"predict": True}, {"io": "direct"},
-        {"device_memory": "1GiB"}, {"time_limit": "1h"},
+        {"start": {"a": 1}}, {"client": object()}, {"trace": "t.json"},
+        {"checkpoint": "kept"}, {"resume": True}, {"predict": True},
+        {"time_limit": "1h"},
     ],
 )  # fmt: skip
 def test_what_many_seeds_do_not_go_with_is_refused(graph, others):
@@ -194,25 +196,97 @@ def test_other_parameters_that_cannot_be_are_refused(graph, tmp_path):
     for top in (-1, 2.5, "3", True):
         with pytest.raises(UsageError, match="no count"):
             oocpr.pagerank(graph, personalization=SEEDS, top=top)
+    for method in ("auto", "components"):
+        with pytest.raises(UsageError, match="damping is 2"):
+            oocpr.pagerank(tmp_path / "is not read", personalization=SEEDS, damping=2, method=method)
     with pytest.raises(UsageError, match="reads float32, not bits8"):
-        oocpr.pagerank(graph, personalization=SEEDS, reads="bits8")
+        oocpr.pagerank(graph, personalization=SEEDS, reads="bits8", method="components")
+    with pytest.raises(UsageError, match="is for CUDA devices"):
+        oocpr.pagerank(graph, personalization=SEEDS, kernel="ell")
 
 
-def test_weights_and_too_little_memory_are_refused(graph, tmp_path):
-    (tmp_path / "w.txt").write_text("0 1 2.5\n1 0 3\n")
-    weighted = oocpr.import_graph(tmp_path / "w.txt", tmp_path / "w.zarr", weight=3)
+def test_method_components_is_refused_where_it_cannot_be(graph, weighted):
     with pytest.raises(UsageError, match="graphs without weights"):
-        oocpr.pagerank(weighted, personalization=[{0: 1}])
-    with pytest.raises(DoesNotFitError, match="Ranking a graph in memory for 4 seeds needs"):
-        oocpr.pagerank(graph, personalization=matrix_of(graph), memory="2MiB")
+        oocpr.pagerank(weighted, personalization=[{0: 1}], method="components")
+    for method, what in (("components", "Ranking a graph in memory"), ("auto", "Keeping the ranks")):
+        with pytest.raises(DoesNotFitError, match=f"{what} (for|of) 4 seeds needs"):
+            oocpr.pagerank(graph, personalization=matrix_of(graph), memory="2MiB", method=method)
+
+
+@pytest.fixture(scope="module")
+def weighted(tmp_path_factory) -> oocpr.Graph:
+    random, folder = np.random.default_rng(5), tmp_path_factory.mktemp("weighted")
+    ends, weights = random.integers(0, 60, (300, 2)), random.random(300) + 0.1
+    rows = (f"{a} {b} {weight:.3f}\n" for (a, b), weight in zip(ends, weights, strict=True))
+    (folder / "w.txt").write_text("".join(rows))
+    return oocpr.import_graph(folder / "w.txt", folder / "w.zarr", weight=3)
+
+
+@pytest.mark.parametrize("top", [None, 3])
+def test_seeds_of_weighted_graphs_are_ranked_one_after_the_other(weighted, top):
+    directed = nx.DiGraph()
+    for source, target, weight in np.loadtxt(Path(weighted.path).with_name("w.txt")):
+        before = directed.get_edge_data(int(source), int(target), {"weight": 0.0})["weight"]
+        directed.add_edge(int(source), int(target), weight=before + weight)
+    seeds = [{7: 1}, {3: 2, 50: 1}, {20: 1}]
+    seen = []
+    many = oocpr.pagerank(
+        weighted, personalization=seeds, top=top, progress=lambda *state: seen.append(state[:4])
+    )
+    for number, seed in enumerate(seeds):
+        expected = nx.pagerank(directed, personalization=seed, tol=1e-14, max_iter=1000)
+        found = dict(many.top(top or 60)[number])
+        assert sum(abs(found[node] - expected[node]) for node in found) < 1e-9
+        assert list(found.values()) == sorted(found.values(), reverse=True)
+        one = oocpr.pagerank(weighted, personalization=seed)
+        assert (many.error_bound[number], many.passes[number]) == (one.error_bound, one.passes)
+        if top is None:
+            assert (many[number].to_numpy() == one.to_numpy()).all()
+    assert many.converged.all()
+    assert many.run.method == "mixed"
+    assert many.run.personalized
+    assert many.run.passes == many.passes.max()
+    done = [state[1] for state in seen if state[0] == "personal ranks"]
+    assert done == sorted(done)
+    assert done[-1] == 3
+    assert {state[2:] for state in seen if state[0] == "personal ranks"} == {(3, "seeds")}
+
+
+@pytest.mark.parametrize("how", [{"method": "mixed"}, {"reads": "bits8"}, {"stripes": 1}, {"io": "buffered"}])
+def test_other_runs_than_those_in_memory_are_asked_for_by_their_parameters(graph, ranks, how):
+    many = oocpr.pagerank(graph, personalization=SEEDS, **how)
+    for number in range(len(SEEDS)):
+        apart = np.abs(many[number].to_numpy() - ranks[number].to_numpy()).sum()
+        assert apart <= many.error_bound[number] + ranks.error_bound[number]
+    assert many.run.method != "components" or how == {"io": "buffered"}
+
+
+def test_a_run_that_ends_too_early_is_seen(weighted):
+    many = oocpr.pagerank(weighted, personalization=[{7: 1}, {8: 1}], max_passes=2)
+    assert not many.converged.any()
+    assert not many.run.converged
+    assert (many.passes == 2).all()
+
+
+@pytest.mark.long
+def test_a_graph_past_memory_is_ranked_for_each_seed(tmp_path):
+    random = np.random.default_rng(2)
+    source, target = random.integers(0, 1_500_000, (2, 4_000_000))
+    oocpr.import_graph((source, target), tmp_path / "g.zarr")
+    program = f"""
+import oocpr
+graph = oocpr.open_graph({str(tmp_path / "g.zarr")!r})
+ranks = oocpr.pagerank(graph, personalization=[{{n: 1}} for n in range(5)], top=4, memory="400MiB", threads=2)
+assert ranks.converged.all() and ranks.run.method == "mixed", ranks.run
+print(ranks.run.peak_memory)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert int(done.stdout) <= 400 * 2**20
 
 
 @pytest.mark.long
 def test_the_run_stays_within_its_memory(tmp_path):
     """In a process of its own, since the peak of this one is that of other tests."""
-    import subprocess
-    import sys
-
     program = f"""
 import numpy as np, oocpr, sys
 random = np.random.default_rng(1)

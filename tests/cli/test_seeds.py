@@ -68,7 +68,7 @@ def test_seeds_that_do_not_converge_end_with_their_exit_code(files, capsys):
         (["--sort", "rank"], "by seed and rank"),
         (["-o", "R.zarr"], "by seed and rank"),
         (["-o", "-", "--json", "-"], "both want standard output"),
-        (["--stripes", "2"], "take no stripes"),
+        (["--stripes", "2"], "2 stripes were asked for and the graph has 1 tiles"),
         (["--start", "r.parquet"], "take no start"),
         (["--checkpoint", "kept"], "take no checkpoint"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import oocpr
@@ -67,3 +68,28 @@ def test_weights_are_for_the_device(
     graph = oocpr.import_graph(text, tmp_path / "w.zarr", weight=3)
     limited(monkeypatch, new=9, ready=9, used=False)
     assert is_on_device(graph)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_many_seeds_are_for_the_device_if_it_is_named_or_they_have_no_room_in_memory(
+    machine: PooledMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, weighted: bool
+) -> None:
+    random = np.random.default_rng(1)
+    text = tmp_path / "g.txt"
+    np.savetxt(text, np.c_[random.integers(0, 200, (2000, 2)), random.random(2000) + 0.1], "%d %d %.3f")
+    how: dict[str, Any] = {"weight": 3} if weighted else {"source_column": 1, "target_column": 2}
+    graph = oocpr.import_graph(text, tmp_path / "g.zarr", **how)
+    limited(monkeypatch, new=1, ready=1, used=True)
+    seeds = [{5: 1}, {7: 2, 150: 1}, {0: 1}]
+    named = oocpr.pagerank(graph, personalization=seeds, device="cuda")
+    assert named.run.peak_device_memory > 0
+    for number, seed in enumerate(seeds):
+        one = oocpr.pagerank(graph, personalization=seed, device="cuda")
+        assert np.array_equal(named[number].to_numpy(), one.to_numpy())
+        assert named.passes[number] == one.passes
+    auto = oocpr.pagerank(graph, personalization=seeds, device="auto")
+    # Blocks on processors are faster than a device that has one seed at a time.
+    assert (auto.run.peak_device_memory > 0) == weighted
+    for number in range(len(seeds)):
+        apart = np.abs(auto[number].to_numpy() - named[number].to_numpy()).sum()
+        assert apart <= auto.error_bound[number] + named.error_bound[number]
