@@ -156,6 +156,14 @@ def next_slot(state: State) -> int:
     return free[0] if free else state.memory.live[0]
 
 
+def _slots(state: State) -> tuple[int, tuple[int, ...]]:
+    """Slot that the next pass writes, and those whose scalar products are wanted then, that one last."""
+    slot = next_slot(state)
+    if slot < 0:
+        return slot, ()
+    return slot, (*[live for live in state.memory.live if live != slot], slot)
+
+
 def shared_out(
     damping: float, nodes: int, pushed: Sequence[PushSums], *, strongly: bool
 ) -> tuple[float, float]:
@@ -183,15 +191,14 @@ def sweep_step(
     base, uniform = 0.0, 0.0
     if pushed is not None:
         base, uniform = shared_out(settings.damping, nodes, pushed, strongly=strongly)
-    slot = next_slot(state)
-    live = tuple(s for s in state.memory.live if s != slot)
+    slot, live = _slots(state)
     return SweepStep(
         damping=settings.damping,
         base=base,
         uniform=uniform,
         sweeps=settings.sweeps if settings.mixed else 1,
         slot=slot,
-        live=(*live, slot) if slot >= 0 else (),
+        live=live,
         scale=state.scale,
         key=0 if state.number else key,
         strongly=strongly,
@@ -199,7 +206,7 @@ def sweep_step(
     )
 
 
-def end_pass(state: State, step: SweepStep, pushed: Sequence[PushSums], sums: Sequence[StripeSums]) -> State:
+def end_pass(state: State, pushed: Sequence[PushSums], sums: Sequence[StripeSums]) -> State:
     """State after a pass, from what all stripes report (in stripe order).
 
     Raises DamagedError if numbers are not finite, or edges belong to no row: the store contradicts itself.
@@ -209,18 +216,19 @@ def end_pass(state: State, step: SweepStep, pushed: Sequence[PushSums], sums: Se
     # Mixing may step along the solution itself, by any amount: only the size of p counts, not its sign.
     residual = math.fsum([part.norm for part in mended]) / abs(total)
     residuals = (*state.residuals, residual)
-    memory = _remember(state.memory, step, mended)
+    slot, live = _slots(state)
+    memory = state.memory if slot < 0 else _remember(state.memory, live, mended)
     slots = len(memory.gram)
     if slots and len(residuals) > slots and residual >= residuals[-1 - slots]:
         memory = memory._replace(live=())
     mixing = _mixing_coefficients(memory, _fold([part.with_residual for part in mended]))
     peak, *highest = [max(peaks) for peaks in zip(*[part.peaks for part in mended], strict=True)]
     theta = dict(mixing)
-    for slot, high in zip(step.live, highest, strict=True):
-        peak += abs(theta.get(slot, 0.0)) * high
+    for remembered, high in zip(live, highest, strict=True):
+        peak += abs(theta.get(remembered, 0.0)) * high
     # A stripe measured its first row before it got what the stripes before owed it.
     peak += max(map(abs, carries))
-    return State(state.number + 1, residuals, memory, mixing, carries, step.slot, power_of_two(peak))
+    return State(state.number + 1, residuals, memory, mixing, carries, slot, power_of_two(peak))
 
 
 def _total(pushed: Sequence[PushSums], sums: Sequence[StripeSums]) -> float:
@@ -287,14 +295,12 @@ def _with_carry(part: StripeSums, carry: float) -> StripeSums:
     )
 
 
-def _remember(memory: Memory, step: SweepStep, sums: Sequence[StripeSums]) -> Memory:
-    if step.slot < 0:
-        return memory
-    gram = [list(row) for row in memory.gram]
+def _remember(memory: Memory, live: tuple[int, ...], sums: Sequence[StripeSums]) -> Memory:
+    gram, newest = [list(row) for row in memory.gram], live[-1]
     products = _fold([part.with_change for part in sums])
-    for slot, product in zip(step.live, products, strict=True):
-        gram[step.slot][slot] = gram[slot][step.slot] = product
-    return Memory(step.live, tuple(map(tuple, gram)))
+    for slot, product in zip(live, products, strict=True):
+        gram[newest][slot] = gram[slot][newest] = product
+    return Memory(live, tuple(map(tuple, gram)))
 
 
 def _mixing_coefficients(memory: Memory, projections: Floats) -> tuple[tuple[int, float], ...]:

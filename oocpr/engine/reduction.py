@@ -54,11 +54,10 @@ def reduce_pass(job: Job, state: State, report: PassReport, nodes: int) -> State
 
     Raises DamagedError if they contradict each other, as those of a sound store do not.
     """
-    step = method.sweep_step(job.settings, state, nodes, report.pushed, job.mark_key)
     balances = [part.balance for part in report.sums if part.balance is not None]
     if balances:
         check_balance(job.path, balances, report.pushed, [part.carry for part in report.sums], nodes)
-    after = method.end_pass(state, step, report.pushed, report.sums)
+    after = method.end_pass(state, report.pushed, report.sums)
     return after if job.start is None else method.start_again(job.settings, state, after)
 
 

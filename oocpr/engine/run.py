@@ -307,6 +307,8 @@ class RunProgress:
 
     def end_pass(self) -> None:
         """Show that the last pass of the history is done."""
+        if self._progress is silent:
+            return
         settings, plan, record = self._job.settings, self._job.plan, self._history[-1]
         # How many are left is predicted by how the error has fallen so far.
         errors = [done.bound if settings.stop == "certified" else done.residual for done in self._history]

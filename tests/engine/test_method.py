@@ -57,7 +57,7 @@ class Vectors:
                     first=tuple(float(d[0]) for d in (own, *live)) if hi > lo else (0.0,) * (1 + len(live)),
                 )
             )
-        self.state = method.end_pass(self.state, step, MASS, sums)
+        self.state = method.end_pass(self.state, MASS, sums)
         self.residual = residual
         return self.state
 
@@ -90,15 +90,12 @@ def test_weights_solve_the_least_squares_problem_over_the_last_passes(mixing, cu
 
 def test_what_empty_stripes_are_owed_adds_up_in_the_next_row():
     vectors = Vectors(Settings(mixing=2), [0, 3, 3, 3, 6])
-    step = method.sweep_step(vectors.settings, vectors.state, 6, MASS)
 
     def sums(rows: int, carry: float) -> StripeSums:
         own = np.ones(rows)
         return StripeSums(rows, carry, own.sum(), (), (), (0.0,), (1.0,))
 
-    state = method.end_pass(
-        vectors.state, step, MASS, [sums(3, 0.5), sums(0, 0.25), sums(0, 2.0), sums(3, 0)]
-    )
+    state = method.end_pass(vectors.state, MASS, [sums(3, 0.5), sums(0, 0.25), sums(0, 2.0), sums(3, 0)])
     assert state.carries == (0.0, 0.0, 0.0, 2.75)
     assert state.residuals == (3 + 3 + 2.75,)
 
@@ -157,10 +154,9 @@ def test_other_methods_remember_nothing(name):
 
 def test_a_residual_is_relative_to_the_size_of_the_ranks_whatever_their_sign():
     vectors = Vectors(Settings(), [0, 4])
-    step = method.sweep_step(vectors.settings, vectors.state, 4, MASS)
     sums = [StripeSums(4, 0.0, 0.5, (), (), (0.0,), (0.0,))]
     for total in (2.0, -2.0):
-        state = method.end_pass(vectors.state, step, [PushSums(0.0, 0.0, total)], sums)
+        state = method.end_pass(vectors.state, [PushSums(0.0, 0.0, total)], sums)
         assert state.residuals == (0.25,)
 
 

@@ -115,8 +115,7 @@ def bare(store: GraphStore, settings: Settings, stripes: int) -> list[float]:
         for _ in range(job.plan.sections - 1):
             group.put_proposals(next(sweep))
         report = returned(sweep)()
-        step = method.sweep_step(settings, state, store.nodes, pushed, job.mark_key)
-        state = method.end_pass(state, step, pushed, report.sums)
+        state = method.end_pass(state, pushed, report.sums)
         seconds.append(perf_counter() - began)
     return seconds[UNCOUNTED:]
 

@@ -142,7 +142,7 @@ class Stripe(NamedTuple):
             self.spec.rows, step.damping * told.carry[0], told.norm, told.with_change, told.with_residual,
             told.peaks, self.backend.first_row(self.state, step.live),
         )  # fmt: skip
-        return method.end_pass(state, step, [pushed], [sums])
+        return method.end_pass(state, [pushed], [sums])
 
 
 class OnDevice:
