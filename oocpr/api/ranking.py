@@ -287,8 +287,8 @@ def pagerank(
     Ranks or PersonalRanks
         Its ``converged`` is False if the passes ran out; a checkpoint stays then. `PersonalRanks` for many
         seeds: blocks of them are ranked in memory, by method ``"components"``, on processors; or one after
-        the other, as a single one would be, if the graph has weights or does not fit, or another method,
-        device or client is named.
+        the other, as a single one would be, if the graph has weights or does not fit, or another method or
+        device is named.
 
     Raises
     ------
@@ -347,8 +347,8 @@ def pagerank(
         device = chosen_device(device, kernel)
     check_used(method, device, stripes=stripes, io=io, kernel=None if client else kernel)
     check_segmented(
-        method, device, stripes=stripes, personalization=personalization, start=start, client=client,
-        trace=trace, checkpoint=checkpoint,
+        method, device, stripes=stripes, personalization=personalization, seeds=seeds, start=start,
+        client=client, trace=trace, checkpoint=checkpoint,
     )  # fmt: skip
     if client is None:
         begin_contexts(named_devices(device))

@@ -201,6 +201,10 @@ def test_other_parameters_that_cannot_be_are_refused(graph, tmp_path):
             oocpr.pagerank(tmp_path / "is not read", personalization=SEEDS, damping=2, method=method)
     with pytest.raises(UsageError, match="reads float32, not bits8"):
         oocpr.pagerank(graph, personalization=SEEDS, reads="bits8", method="components")
+    with pytest.raises(UsageError, match="method cpms2 takes no personalization"):
+        oocpr.pagerank(graph, personalization=SEEDS, method="cpms2")
+    with pytest.raises(UsageError, match="method cpms4 takes no seeds"):
+        oocpr.pagerank(graph, seeds=tmp_path / "seeds.tsv", method="cpms4")
     with pytest.raises(UsageError, match="is for CUDA devices"):
         oocpr.pagerank(graph, personalization=SEEDS, kernel="ell")
 

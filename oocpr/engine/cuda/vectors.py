@@ -89,7 +89,7 @@ class DeviceGatherVector:
 
     @property
     def array(self) -> Any:
-        """Floats of all nodes, and zeros behind them; dtype of the reads."""
+        """Numbers of all nodes, and zeros behind them; dtype of the reads."""
         if self._array is None:
             with self._device:
                 self._array = self._device.xp.zeros(self._shape, READS[self.reads].dtype)
