@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -160,7 +163,7 @@ def _rank_each(
     from oocpr.engine.cuda.names import begin_contexts, named_devices
     from oocpr.engine.devices import device_for
     from oocpr.engine.planning import plan_loaded
-    from oocpr.engine.run import rank_graph
+    from oocpr.engine.run import rank_each
     from oocpr.engine.scc.personal import Outcomes
     from oocpr.jit import watched
 
@@ -171,28 +174,32 @@ def _rank_each(
     teleport = np.zeros(store.nodes)
     (settings, plan, ranked), loading = plan_loaded(store, settings, request, progress)
     solutions: list[Solution] = []
+
+    def teleports() -> Iterator[NDArray[np.float64]]:
+        for first, end in pairwise(vectors.ptr.tolist()):
+            rows = vectors.rows[first:end]
+            teleport[rows] = vectors.weights[first:end]
+            yield teleport
+            teleport[rows] = 0.0
+
     with watched(silent) as compilation, store.unchanged():
-        for number in range(count):
-            entries = slice(vectors.ptr[number], vectors.ptr[number + 1])
-            teleport[vectors.rows[entries]] = vectors.weights[entries]
-            solution = rank_graph(
-                ranked,
-                plan,
-                settings,
-                path=store.shared_path,
-                backend=request.device,
-                threads=request.threads,
-                kernel=request.kernel,
-                teleport=teleport,
-                decoded=kept.opened.decoded,
-                progress=_as_part(progress, number, count),
-            )
-            kept.take(number, solution.ranks)
+        for solution in rank_each(
+            ranked,
+            plan,
+            settings,
+            teleports(),
+            partial(_as_part, progress, count),
+            path=store.shared_path,
+            decoded=kept.opened.decoded,
+            backend=request.device,
+            threads=request.threads,
+            kernel=request.kernel,
+        ):
+            kept.take(len(solutions), solution.ranks)
             # The next run has their memory.
             solutions.append(replace(solution, ranks=np.empty(0)))
             del solution
-            teleport[vectors.rows[entries]] = 0.0
-            progress("personal ranks", number + 1, count, "seeds")
+            progress("personal ranks", len(solutions), count, "seeds")
     bounds = np.array([solution.error_bound for solution in solutions])
     passes = np.array([solution.passes for solution in solutions])
     converged = np.array([solution.converged for solution in solutions])
@@ -221,7 +228,7 @@ def _rank_each(
     )
 
 
-def _as_part(progress: Progress, number: int, count: int) -> Progress:
+def _as_part(progress: Progress, count: int, number: int) -> Progress:
     """Show the passes of a seed's run as a part of all seeds."""
 
     def part(stage: str, done: float, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001

@@ -238,6 +238,12 @@ class Backend(Protocol):
     def finish(self, state: Any, carry: float, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Sum of p and r of the stripe's rows, in `out` if it is given; float64, shape (rows,)."""
 
+    def restart(self, state: Any, teleport: NDArray[np.float64]) -> None:
+        """Make a state that has been finished as it was allocated, but for its teleport weights.
+
+        It had some before, and was not given what to begin from. What it gave in the end stays as it is.
+        """
+
     def kept(self, state: Any) -> dict[str, Any]:
         """Arrays of a stripe that a pass leaves for the next, by name; see `kept_arrays`."""
 

@@ -246,6 +246,12 @@ class ReferenceBackend:
             result[0] += carry
         return result
 
+    def restart(self, state: ReferenceState, teleport: NDArray[np.float64]) -> None:
+        """See Backend."""
+        for array in self.kept(state).values():
+            array[:] = 0
+        state.teleport[:] = teleport
+
     def kept(self, state: ReferenceState) -> dict[str, Any]:
         """See Backend."""
         return kept_arrays(state.p, state.r, state.proposal, state.changes, state.steps)

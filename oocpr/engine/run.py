@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -124,14 +125,69 @@ def rank_graph(
         assert isinstance(backend, str), "segmented methods take the name of a device"
         with release_frames():
             return rank_segmented(store, plan, settings, backend, threads, progress, kernel=kernel)
-    settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    scale = weight_scale_of(store, settings.reads)
-    layout = store.layout if isinstance(store, GroupedStore) else None
-    named = each_backend(backend)
     identity = None if client is None else store.identity
-    job = Job(path, settings, plan, named, threads, teleport, kernel, start, scale, trace, layout, identity)
+    job = replace(
+        _job_of(store, plan, settings, backend, threads, kernel),
+        path=path, teleport=teleport, start=start, trace=trace, identity=identity,
+    )  # fmt: skip
     with release_frames():
         return _solve_tiles(job, store, client, checkpoints, progress)
+
+
+def rank_each(
+    store: RankedStore,
+    plan: Plan,
+    settings: Settings,
+    teleports: Iterable[NDArray[np.float64]],
+    shown: Callable[[int], Progress],
+    *,
+    path: str,
+    decoded: dict[str, SccGraph],
+    **how: Any,
+) -> Iterator[Solution]:
+    """Rank a graph in this process for one teleport vector after the other: what fits into memory stays.
+
+    `teleports` gives the same array again and again, with other numbers. `shown` gives what is told of the
+    run of a number. The others are as for `rank_graph`, which is called for each with method ``components``.
+    """
+    if settings.method == "components":
+        for number, teleport in enumerate(teleports):
+            yield rank_graph(
+                store, plan, settings, path=path, teleport=teleport, decoded=decoded,
+                progress=shown(number), **how,
+            )  # fmt: skip
+        return
+    plan.validate()
+    if store.weights is not None:
+        check_weighted(settings.method, how["kernel"])
+    job, executor = replace(_job_of(store, plan, settings, **how), path=path), None
+    with release_frames(), ExitStack() as stack:
+        for number, teleport in enumerate(teleports):
+            begun = time.perf_counter()
+            job = replace(job, teleport=teleport)
+            if executor is None:
+                executor = stack.enter_context(_opened(job, store))
+            else:
+                executor.restart(teleport)
+            resumed = Resumed(first_state(job, store.nodes), [])
+            state, history = _run_passes(job, store, executor, resumed, None, shown(number))
+            yield _solution(job, executor, state, history, executor.finish(state, again=True), begun)
+
+
+def _job_of(
+    store: RankedStore,
+    plan: Plan,
+    settings: Settings,
+    backend: str | Backend | tuple[str | Backend, ...],
+    threads: int | None,
+    kernel: str | None,
+) -> Job:
+    settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
+    return Job(
+        "", settings, plan, each_backend(backend), threads, kernel=kernel,
+        weight_scale=weight_scale_of(store, settings.reads),
+        layout=store.layout if isinstance(store, GroupedStore) else None,
+    )  # fmt: skip
 
 
 def _solve_tiles(
@@ -197,20 +253,12 @@ def _solve_from(
     progress: Progress,
 ) -> Solution:
     """Carry a run out from the beginning or from where it was resumed."""
-    settings = job.settings
     if resumed is None:
         resumed = Resumed(first_state(job, store.nodes), [])
-    shown = RunProgress(progress, job, resumed.history)
     with ExitStack() as stack:
         executor: Executor
         if client is None:
-            backends = LocalBackends(job, several=isinstance(job.backend, tuple))
-            stack.callback(backends.close)
-            executor = local = LocalExecutor(job, store, backends)
-            stack.callback(local.close)
-            local.allocate()
-            for group in local.groups:
-                group.after_tile = shown.take_tile
+            executor = stack.enter_context(_opened(job, store))
         else:
             from oocpr.engine.executors.dask import DaskExecutor
 
@@ -218,11 +266,49 @@ def _solve_from(
             stack.callback(executor.close)
         if kept is not None:
             stack.enter_context(kept.stopping())
-        state, history = _iterate(job, store, executor, resumed, kept, shown)
-        ranks = executor.finish(state)
-        peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
-        preparing = executor.preparing_seconds()
+        state, history = _run_passes(job, store, executor, resumed, kept, progress)
+        return _solution(job, executor, state, history, executor.finish(state), begun)
+
+
+@contextmanager
+def _opened(job: Job, store: RankedStore) -> Iterator[LocalExecutor]:
+    """What carries a run out in this process, the states of all rows made."""
+    with ExitStack() as stack:
+        backends = LocalBackends(job, several=isinstance(job.backend, tuple))
+        stack.callback(backends.close)
+        executor = LocalExecutor(job, store, backends)
+        stack.callback(executor.close)
+        executor.allocate()
+        yield executor
+
+
+def _run_passes(
+    job: Job,
+    store: RankedStore,
+    executor: Executor,
+    resumed: Resumed,
+    kept: KeptRun | None,
+    progress: Progress,
+) -> tuple[State, list[PassRecord]]:
+    shown = RunProgress(progress, job, resumed.history)
+    if isinstance(executor, LocalExecutor):
+        for group in executor.groups:
+            group.after_tile = shown.take_tile
+    return _iterate(job, store, executor, resumed, kept, shown)
+
+
+def _solution(
+    job: Job,
+    executor: Executor,
+    state: State,
+    history: list[PassRecord],
+    ranks: NDArray[np.float64],
+    begun: float,
+) -> Solution:
+    settings = job.settings
     bound = settings.bound(state.residuals[-1])
+    peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
+    preparing = executor.preparing_seconds()
     return Solution(
         ranks=as_distribution(ranks, bound),
         error_bound=bound,

@@ -202,6 +202,7 @@ class StripeGroup:
         self.after_tile: Callable[[bool], None] | None = None
         """Called after each tile that has been computed or launched, with whether it was read for that."""
         self._claims: list[Future[Claims]] = []
+        self._mark_key = job.mark_key
         self._whole_pass: ResidentPass | None = None
         self.gather_vector = backend.allocate_reads(store.nodes, job.settings.reads, self.specs[0].proposals)
         trace = job.trace
@@ -295,6 +296,13 @@ class StripeGroup:
         if job.resumed is not None:
             self._restore(job.resumed)
 
+    def restart(self, teleport: NDArray[np.float64]) -> None:
+        """Make the states of all rows, which were finished, as they were before a run, with such weights."""
+        # The tiles were compared with what the store says of them.
+        self._mark_key = 0
+        for spec, rows in zip(self.specs, self.states, strict=True):
+            self.backend.restart(rows, teleport[spec.row_begin : spec.row_end])
+
     def save(self, number: int) -> None:
         """Write what the pass `number` has left of each stripe's rows to the checkpoint."""
         folder = CheckpointFolder(self._job.checkpoint)
@@ -352,7 +360,7 @@ class StripeGroup:
         """
         begun = time.perf_counter()
         job = self._job
-        step = method.sweep_step(job.settings, state, self._store.nodes, pushed, job.mark_key)
+        step = method.sweep_step(job.settings, state, self._store.nodes, pushed, self._mark_key)
         swept: list[list[Any]] = [[] for _ in self.specs]
         runs: list[PassTraffic] = []
         if len(self._sections) > 1:
@@ -455,15 +463,21 @@ class StripeGroup:
             balance=method.Balance(claims.result(), sums.marks, sums.residual) if step.key else None,
         )
 
-    def finish(self, state: State, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Sum of p and r of the rows of all stripes, in `out` if it is given."""
-        self.close_streams()
-        self._whole_pass = None
-        at, made = 0, []
+    def finish(
+        self, state: State, out: NDArray[np.float64] | None = None, *, again: bool = False
+    ) -> NDArray[np.float64]:
+        """Sum of p and r of the rows of all stripes, in `out` if it is given.
+
+        `again`: whether `restart` follows, and another run.
+        """
+        if not again:
+            self.close_streams()
+            self._whole_pass = None
+        at, made, states = 0, [], self.states.copy() if again else self.states
         for stripe, spec in zip(self.stripes, self.specs, strict=True):
             part = None if out is None else out[at : at + spec.rows]
             # What is left of a stripe is freed before the next one's ranks, or all of them, take memory.
-            made.append(self.backend.finish(self.states.pop(0), state.carries[stripe], part))
+            made.append(self.backend.finish(states.pop(0), state.carries[stripe], part))
             at += spec.rows
         if out is None:
             out = made[0] if len(made) == 1 else np.concatenate(made)

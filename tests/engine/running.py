@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from oocpr.engine.number_formats import widen
 from oocpr.engine.planning import PlannedRun, RunRequest, plan_request, plan_run, stats_of
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.reduction import PassReport, reduce_pass
-from oocpr.engine.run import rank_graph
+from oocpr.engine.run import rank_each, rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import StripeGroup
 from oocpr.engine.tiles.groups import GroupedStore
@@ -36,6 +36,8 @@ from oocpr.plan.tile_groups import grouped_stats, layout_of
 from oocpr.sources import open_source
 from oocpr.store.graph import GraphStore, open_store
 
+from .digraphs import exact_ranks
+
 if TYPE_CHECKING:
     from oocpr.engine.backend import Backend
     from oocpr.engine.method import Solution
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from oocpr.engine.tiles.source import RankedStore
 
     from .digraphs import Digraph
+
 
 PLENTY = 2**33
 TILED = ("mixed", "residual", "power")
@@ -315,3 +318,35 @@ def rank_whole(
         decoded=kept,
         client=client,
     )
+
+
+def check_each(
+    store: RankedStore, plan: Plan, settings: Settings, backend: Callable[[], Any], graph: Digraph
+) -> None:
+    """Rank for one teleport vector after another: each has the bits of a run by itself, and is right."""
+    rng = np.random.default_rng(3)
+    vectors = [np.eye(graph.nodes)[17], rng.random(graph.nodes), np.eye(graph.nodes)[graph.nodes - 1]]
+    vectors = [vector / vector.sum() for vector in (*vectors, vectors[0])]
+    teleport = np.empty(graph.nodes)
+
+    def given() -> Iterator[NDArray[np.float64]]:
+        for vector in vectors:
+            teleport[:] = vector
+            yield teleport
+
+    how: dict[str, Any] = {"threads": 1, "kernel": None}
+    seen: list[tuple[int, float]] = []
+    found = list(
+        rank_each(
+            store, plan, settings, given(), lambda number: lambda _, done, *__: seen.append((number, done)),
+            path="", decoded={}, backend=backend(), **how,
+        )
+    )  # fmt: skip
+    assert {number for number, _ in seen} == {0, 1, 2, 3}
+    for vector, one in zip(vectors, found, strict=True):
+        alone = rank_graph(store, plan, settings, backend=backend(), teleport=vector, **how)
+        assert one.converged
+        assert np.array_equal(one.ranks, alone.ranks)
+        assert [record.residual for record in one.history] == [record.residual for record in alone.history]
+        exact = exact_ranks(graph, settings.damping, vector)
+        assert np.abs(one.ranks - exact).sum() <= one.error_bound + 1e-13

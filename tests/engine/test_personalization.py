@@ -6,8 +6,10 @@ import networkx
 import numpy as np
 import pytest
 
+from oocpr.engine.settings import Settings
+
 from .digraphs import Digraph, exact_ranks, random_digraph
-from .running import rank
+from .running import check_each, plan_of, rank
 
 GRAPH = random_digraph(250, 900, seed=11)
 SEEDS = {
@@ -62,3 +64,12 @@ def test_the_two_rules_differ_where_dangling_nodes_are_reached(stored):
         rank(store, teleport=teleport, dangling=rule).ranks for rule in ("strongly", "weakly")
     )
     assert np.abs(strongly - weakly).sum() > 0.01
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("kept", ["decoded", "packed", "some", "none"])
+@pytest.mark.parametrize(("method", "stripes"), [("mixed", 1), ("mixed", 3), ("residual", 2)])
+def test_one_after_another_is_ranked_as_if_it_were_alone(stored, backend, kept, method, stripes):
+    store, settings = stored(GRAPH, 100), Settings(method=method, tol=1e-9)
+    plan = plan_of(store, settings, stripes=stripes, kept=kept, personalized=True)
+    check_each(store, plan, settings, lambda: backend, GRAPH)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from oocpr.engine.backend import Streams, kept_arrays
 from oocpr.engine.cuda.communication import Communicator
-from oocpr.engine.cuda.device import THREADS, download, to_device, upload
+from oocpr.engine.cuda.device import THREADS, download, fill, to_device, upload
 from oocpr.engine.cuda.group import raise_faults
 from oocpr.engine.cuda.resident_pass import ResidentPass
 from oocpr.engine.cuda.spmv import READ_STRUCTS, Gather, SegmentSums, SpMV, enough_hubs, launch_config
@@ -427,6 +427,13 @@ class CudaBackend(Streams):
         """See Backend."""
         with self._device, self._lock:
             return state.finish(carry, out)
+
+    def restart(self, state: RowState, teleport: NDArray[np.float64]) -> None:
+        """See Backend."""
+        with self._device, self._lock:
+            for array in self.kept(state).values():
+                array[:] = 0
+            fill(self._device, state.teleport, teleport)
 
     def kept(self, state: RowState) -> dict[str, Any]:
         """See Backend."""

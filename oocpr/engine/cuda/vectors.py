@@ -482,7 +482,8 @@ class RowState:
             arguments = (np.uint64(rows), self.ranks, self.residual, np.float64(carry))
             self._kernel("finish")(grid(rows), (THREADS,), arguments)
         if self._landing is not None and out is None:
-            return self._landing.bring(self.ranks)
+            landing, self._landing = self._landing, None
+            return landing.bring(self.ranks)
         if self._ranks_here is None:
             return self._device.bring(self.ranks, out)
         # They are in memory of the host, once what was launched has run.

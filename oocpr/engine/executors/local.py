@@ -158,6 +158,10 @@ class LocalExecutor:
         """Make the states of all rows."""
         self._backends.each(lambda index: self.groups[index].allocate())
 
+    def restart(self, teleport: NDArray[np.float64]) -> None:
+        """Make all as it was before a run that has been finished, but for the teleport weights."""
+        self._backends.each(lambda index: self.groups[index].restart(teleport))
+
     def run_passes(
         self, state: State, note: Callable[[PassRecord], None], ending: Callable[[], bool]
     ) -> State:
@@ -256,14 +260,15 @@ class LocalExecutor:
         """See Executor."""
         return False
 
-    def finish(self, state: State) -> NDArray[np.float64]:
-        """See Executor."""
-        if not self._backends.several:
-            return self.groups[0].finish(state)
+    def finish(self, state: State, *, again: bool = False) -> NDArray[np.float64]:
+        """See Executor; `again`: whether `restart` follows, and another run."""
+        # Rows in memory of the host are given as they are there, where another run would overwrite them.
+        if not self._backends.several and not (again and self._job.plan.rows_in_host):
+            return self.groups[0].finish(state, again=again)
         ends = np.cumsum([0, *(sum(spec.rows for spec in group.specs) for group in self.groups)])
         ranks = np.empty(ends[-1])
         self._backends.each(
-            lambda index: self.groups[index].finish(state, ranks[ends[index] : ends[index + 1]])
+            lambda index: self.groups[index].finish(state, ranks[ends[index] : ends[index + 1]], again=again)
         )
         return ranks
 

@@ -1,0 +1,76 @@
+"""Runs for one teleport vector after another, whose tiles stay: each has the bits of a run by itself."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.settings import Settings
+
+from ..engine.digraphs import random_digraph
+from ..engine.running import Stored, check_each
+from .several import plan_for
+from .test_partitions import backend_of, sliced_plan
+from .test_staging import grouped, streaming_plan
+
+if TYPE_CHECKING:
+    from oocpr.engine.cuda.device import Device
+    from oocpr.engine.tiles.groups import GroupedStore
+    from oocpr.plan.plan import Plan
+    from oocpr.store.graph import GraphStore
+
+GRAPH = random_digraph(300, 2500, seed=8)
+
+
+def staying(store: GraphStore, chosen: Settings) -> tuple[Plan, GroupedStore]:
+    return streaming_plan(store, chosen, store.tiles, 0), grouped(store)
+
+
+def sent(store: GraphStore, chosen: Settings) -> tuple[Plan, GroupedStore]:
+    return streaming_plan(store, chosen, 0, -(-store.tiles // 2), each=2), grouped(store, 2)
+
+
+def read(store: GraphStore, chosen: Settings) -> tuple[Plan, GroupedStore]:
+    return streaming_plan(store, chosen, 2, 1), grouped(store)
+
+
+def rows_in_host(store: GraphStore, chosen: Settings) -> tuple[Plan, GroupedStore]:
+    return streaming_plan(store, chosen, 2, 1, rows_in_host=True), grouped(store)
+
+
+def in_partitions(store: GraphStore, chosen: Settings) -> tuple[Plan, GroupedStore]:
+    return sliced_plan(store, chosen, 3), grouped(store)
+
+
+@pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.parametrize("reads", ["bits16", "bits8"])
+@pytest.mark.parametrize("way", [staying, sent, read, rows_in_host, in_partitions])
+def test_a_device_ranks_each_as_if_it_were_alone(
+    device: Device, way: Any, reads: str, landed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if landed:
+        monkeypatch.setattr(import_module("oocpr.engine.cuda.vectors"), "LANDED_ROWS", 1)
+    chosen = Settings(reads=reads, tol=1e-9)
+    with Stored(GRAPH, 300) as store:
+        plan, tiles = way(store, chosen)
+
+        def backend() -> CudaBackend:
+            if way is in_partitions:
+                return backend_of(device, plan)
+            in_host = way is rows_in_host
+            return CudaBackend(device, pairs=not in_host, rows_in_host=in_host)
+
+        check_each(tiles, plan, chosen, backend, GRAPH)
+
+
+@pytest.mark.parametrize("on_each", [2, 0])
+def test_several_devices_rank_each_as_if_it_were_alone(devices: list[Device], on_each: int) -> None:
+    chosen = Settings(tol=1e-9)
+    with Stored(GRAPH, 300) as store:
+        plan, tiles = plan_for(store, chosen, 2, on_each, pinned=True)
+        check_each(
+            tiles, plan, chosen, lambda: tuple(CudaBackend(each, pairs=True) for each in devices[:2]), GRAPH
+        )
