@@ -36,9 +36,6 @@ TILE_BYTES_PER_EDGE = 12
 WRITER_BYTES_PER_ROW = 32
 """Row lengths of a tile, padded, bit-packed and encoded, up to 16, and their offsets, 8. Measured: 28."""
 
-ENTERED_BYTES_PER_ROW = 12
-"""Of these, the row lengths themselves and their offsets."""
-
 MIN_BLOCK_EDGES, MAX_BLOCK_EDGES = 1 << 12, 1 << 20
 MIN_BUCKET_EDGES, DEFAULT_BUCKET_EDGES = 1 << 17, 1 << 19
 MIN_TILE_EDGES, MAX_TILE_EDGES, LARGEST_TILE_EDGES = 1 << 10, 1 << 20, 1 << 31

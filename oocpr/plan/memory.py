@@ -40,9 +40,6 @@ allocators keep of all this."""
 ALLOCATOR_SLACK = 2**23
 """Small arrays and what the allocator keeps back, as a rule."""
 
-SLACK_FACTOR = 1.25
-"""Encoded bytes of a tile over the mean, at most, without what its rows take."""
-
 
 @dataclass(frozen=True)
 class Need:

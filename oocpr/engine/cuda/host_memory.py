@@ -44,21 +44,12 @@ def allocate_pinned(cuda: Any, nbytes: int) -> NDArray[np.uint8]:
         # The driver takes up to a millisecond for the first bytes of a run.
         return np.frombuffer(cuda.alloc_pinned_memory(max(1, nbytes)), np.uint8, nbytes)
     if nbytes >= MIN_REGISTERED:
-        memory, release = pin(cuda.runtime, nbytes)
-        if release is not None:
+        memory = _touched(nbytes)
+        if register(cuda.runtime, memory) is not None:
             return memory
     # Past CuPy's pool, which rounds up to powers of two and keeps it.
     pointer = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(1, nbytes)), 0)
     return np.frombuffer(pointer, np.uint8, nbytes)
-
-
-def pin(runtime: Any, nbytes: int) -> tuple[NDArray[np.uint8], Callable[[], Any] | None]:
-    """Make memory and pin it until the last view is gone, or what is returned beside it is called.
-
-    That is None if the driver cannot pin it.
-    """
-    memory = _touched(nbytes)
-    return memory, register(runtime, memory)
 
 
 def register(runtime: Any, memory: NDArray[np.uint8]) -> Callable[[], Any] | None:
