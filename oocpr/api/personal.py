@@ -64,11 +64,6 @@ def rank_seeds(
     needed = block_need(stats, base=base, threads=shape[0], width=shape[1], answers=answers)
     kept = _Kept(opened, [None] * len(seeds), top)
     if settings.method == "components":
-        if store.weights is not None:
-            raise UsageError(
-                "many seeds are ranked in memory in graphs without weights.",
-                "Leave method components out, or import the graph without weights.",
-            )
         if store.edges > MAX_SCC_NUMBERED_EDGES:
             raise UsageError(
                 f"many seeds are ranked in memory in graphs of up to {MAX_SCC_NUMBERED_EDGES:,} edges; "
@@ -76,7 +71,7 @@ def rank_seeds(
                 "Leave method components out.",
             )
         require(needed, most, f"Ranking a graph in memory for {len(seeds):,} seeds")
-    if in_blocks and store.weights is None and store.edges <= MAX_SCC_NUMBERED_EDGES and needed <= most:
+    if in_blocks and store.edges <= MAX_SCC_NUMBERED_EDGES and needed <= most:
         settings = replace(settings, method="components", reads=DEFAULT_READS["components"])
         outcomes, run = _rank_in_blocks(kept, vectors, settings, shape, threads, progress)
     else:

@@ -287,8 +287,7 @@ def pagerank(
     Ranks or PersonalRanks
         Its ``converged`` is False if the passes ran out; a checkpoint stays then. `PersonalRanks` for many
         seeds: blocks of them are ranked in memory, by method ``"components"``, on processors; or one after
-        the other, as a single one would be, if the graph has weights or does not fit, or another method or
-        device is named.
+        the other, as a single one would be, if the graph does not fit, or another method or device is named.
 
     Raises
     ------

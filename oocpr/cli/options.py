@@ -437,8 +437,8 @@ RANK = [
     ),
     option(
         "--seeds FILE",
-        "Rank the nodes once for each of many seeds, in memory if the graph has room there and no weights, "
-        "else one after the other: each line has a seed, a tab and a node, and may have a tab and a weight. "
+        "Rank the nodes once for each of many seeds, in memory if the graph has room there, else "
+        "one after the other: each line has a seed, a tab and a node, and may have a tab and a weight. "
         "-o gets the first K of each, as R.parquet or R.csv with the columns "
         "seed, rank, node and value.",
     ),

@@ -149,12 +149,14 @@ def block_need(stats: GraphStats, *, base: int, threads: int, width: int, answer
 
     Beside the process (`base`) and what is kept of each vector (`answers`, bytes of all): at first what
     `scc_need` says of reading the graph and finding the order of its rows; then the graph (8 per edge, 80 per
-    row), an order of rows for blocks, with what finding it takes (64), weights (8), and for each thread a
-    block: per row and vector ranks and residual (8 each) and contributions (4 each of three kinds), per row
-    TAKEN vectors on their way out (8 each), one that is searched for its largest (8), and a flag (1).
+    row), an order of rows for blocks, with what finding it takes (64), weights of rows (8), and for each
+    thread a block: per row and vector ranks and residual (8 each) and contributions (4 each of three kinds),
+    per row TAKEN vectors on their way out (8 each), one that is searched for its largest (8), and a flag (1).
+    Weights of edges take 8 more each, and out-weights 12 more per row.
     """
-    reading = stats.edges * 16 + stats.nodes * 176 + stats.max_tile_bytes
-    graph = stats.edges * 8 + stats.nodes * 152
+    weights = stats.weighted * (stats.edges * 8 + stats.nodes * 12)
+    reading = stats.edges * 16 + stats.nodes * 176 + stats.max_tile_bytes + weights
+    graph = stats.edges * 8 + stats.nodes * 152 + weights
     blocks = threads * stats.nodes * (28 * width + 8 * TAKEN + 9)
     return base + answers + SLICE_PADDING + max(reading, graph + blocks) + SHARED
 

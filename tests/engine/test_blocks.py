@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from oocpr.engine.cpu import lanes as vectors
 from oocpr.engine.scc.block import order_rows
@@ -20,6 +24,7 @@ from oocpr.sources import open_source
 from .digraphs import digraphs, exact_ranks, fewer, product
 from .running import Stored, build
 from .test_scc import knotted
+from .weighted import KINDS, WeightedGraph, weighted_graphs, weights_of
 
 
 def settings_of(**how):
@@ -67,6 +72,51 @@ def test_the_true_error_of_each_vector_is_below_its_bound(graph, data):
     assert np.abs(ranks.sum(1) - 1).max() <= 1e-14
     for teleport, mine, bound in zip(dense, ranks, outcomes.error_bound, strict=True):
         assert np.abs(mine - exact_ranks(graph, damping, teleport, dangling)).sum() <= bound
+
+
+@fewer(2)
+@given(graph=weighted_graphs(), data=st.data())
+def test_the_true_error_is_below_its_bound_where_edges_have_weights(graph, data):
+    damping = data.draw(st.sampled_from([0.2, 0.85, 0.97]))
+    dangling = data.draw(st.sampled_from(["strongly", "weakly"]))
+    dense = data.draw(several_teleports(graph.nodes))
+    with TemporaryDirectory() as folder:
+        loaded = load_scc_graph(graph.write(Path(folder) / "w.zarr", data.draw(st.integers(1, 20))))
+        outcomes, ranks = ranks_of(loaded, seeds_of(dense), damping=damping, dangling=dangling)
+        _, last = ranks_of(loaded, seeds_of(dense[-1:]), damping=damping, dangling=dangling, width=16)
+    assert outcomes.converged.all()
+    assert (last[0] == ranks[-1]).all()
+    for teleport, mine, bound in zip(dense, ranks, outcomes.error_bound, strict=True):
+        assert np.abs(mine - graph.exact_ranks(damping, teleport, dangling)).sum() <= bound
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_components_with_weights_are_right_with_the_same_bits_in_any_block(tmp_path, dense, kind):
+    bare = WeightedGraph.of(knotted())
+    weighted = WeightedGraph.of(knotted(), weights_of(np.random.default_rng(4), len(bare.src), kind))
+    loaded = load_scc_graph(weighted.write(tmp_path / "w.zarr", 50_000))
+    outcomes, ranks = ranks_of(loaded, seeds_of(dense))
+    assert outcomes.converged.all()
+    others, same = ranks_of(loaded, seeds_of(dense), threads=2, width=16)
+    assert (same == ranks).all()
+    assert (others.error_bound == outcomes.error_bound).all()
+    sums = weighted.out_weight
+    share = csr_array(
+        (weighted.weight / np.where(sums > 0, sums, 1)[weighted.src], (weighted.dst, weighted.src)),
+        shape=(weighted.nodes, weighted.nodes),
+    )
+    for teleport, mine, bound in zip(dense, ranks, outcomes.error_bound, strict=True):
+        moved = 0.85 * (share @ mine) + (0.85 * mine[sums == 0].sum() + 0.15) * teleport - mine
+        assert np.abs(moved).sum() <= bound
+
+
+def test_weights_that_contradict_the_sums_are_found(tmp_path):
+    weighted = WeightedGraph.of(knotted(), 2.0)
+    store = weighted.write(tmp_path / "w.zarr", 50_000)
+    true = store.out_weight
+    store.out_weight = lambda first, end: true(first, end) * 1.001
+    with pytest.raises(DamagedError, match="out-weights are not those of the edges"):
+        load_scc_graph(store)
 
 
 @pytest.fixture(scope="module")

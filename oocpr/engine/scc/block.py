@@ -75,15 +75,15 @@ class Block(NamedTuple):
     seed_weights: NDArray[np.float64]
 
 
-def order_rows(schedule: LevelSchedule) -> RowOrder:
-    """Order the rows of a graph for blocks of vectors."""
+def order_rows(schedule: LevelSchedule, *, distinct: bool = False) -> RowOrder:
+    """Order the rows of a graph for blocks of vectors; `distinct`: no row has the sum of another."""
     rows = len(schedule.outer)
     component, levels = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
     find_components(schedule.offsets, schedule.columns, component, levels)
     alone = np.bincount(component)[component] == 1
-    same_as = np.empty(rows, np.uint32)
-    _find_duplicates(schedule, np.flatnonzero(alone).astype(np.uint32), schedule.outer, uint32(0), same_as)
-    _find_duplicates(schedule, np.flatnonzero(~alone).astype(np.uint32), schedule.inner, uint32(1), same_as)
+    same_as = np.arange(rows, dtype=np.uint32)
+    for some, lengths, own in () if distinct else ((alone, schedule.outer, 0), (~alone, schedule.inner, 1)):
+        _find_duplicates(schedule, np.flatnonzero(some).astype(np.uint32), lengths, uint32(own), same_as)
     owner = np.where(alone, 0, component + np.uint32(1))
     # Rows with the same edges have the same level, and those from their own component the same component.
     order = np.lexsort((same_as, owner, levels[component])).astype(np.uint32)
@@ -157,11 +157,22 @@ def take(block, width, first, out):
 
 
 @inner(**BORROWING)
-def _sum_edges(first, end, columns, values, lanes):
-    """Sum the numbers of the rows ``columns[first:end]`` for each vector."""
+def _sum_edges(first, end, columns, values, edge_weights, lanes):
+    """Sum the numbers of the rows ``columns[first:end]`` for each vector, times weights if there are any."""
     width = uint64(len(lanes))
     total = full(float32(0.0), lanes)
     i = first
+    if edge_weights is not None:
+        while i + uint64(2) <= end:
+            one = load(values, uint64(columns[i]) * width, lanes)
+            two = load(values, uint64(columns[i + uint64(1)]) * width, lanes)
+            total += one * full(float32(edge_weights[i]), lanes) + two * full(
+                float32(edge_weights[i + uint64(1)]), lanes
+            )
+            i += uint64(2)
+        if i < end:
+            total += load(values, uint64(columns[i]) * width, lanes) * full(float32(edge_weights[i]), lanes)
+        return total
     # One chain of additions would wait for each to end.
     while i + uint64(4) <= end:
         one = load(values, uint64(columns[i]) * width, lanes)
@@ -177,11 +188,17 @@ def _sum_edges(first, end, columns, values, lanes):
 
 
 @inner(**BORROWING)
-def _sum_exactly(first, end, columns, values, lanes):
-    """Sum the numbers of the rows ``columns[first:end]`` for each vector in float64."""
+def _sum_exactly(first, end, columns, values, edge_weights, lanes):
+    """Sum the same in float64."""
     width = uint64(len(lanes))
     total = full(0.0, lanes)
     i = first
+    if edge_weights is not None:
+        while i < end:
+            one = widen(load(values, uint64(columns[i]) * width, lanes))
+            total += one * full(edge_weights[i], lanes)
+            i += uint64(1)
+        return total
     while i + uint64(2) <= end:
         one = widen(load(values, uint64(columns[i]) * width, lanes))
         total += one + widen(load(values, uint64(columns[i + uint64(1)]) * width, lanes))
@@ -192,13 +209,13 @@ def _sum_exactly(first, end, columns, values, lanes):
 
 
 @entry()
-def solve(schedule, order, block, weights, reciprocals, max_ratio, max_sweeps, row_tols, lanes):
+def solve(schedule, order, edge_weights, block, weights, reciprocals, max_ratio, max_sweeps, row_tols, lanes):
     """Find what to push next: ``block.sends`` receives it.
 
     A component is left after `max_sweeps`, or, by each vector, if it changes by no more than REL_TOL of what
     others contribute to it or by `row_tols`, shape (width,), per row. A vector whose tolerance is infinite is
     not swept. A sweep is taken to shrink a change to no more than `max_ratio` of it. `weights` and
-    `reciprocals` are as in `oocpr.engine.scc.solve.Contributions`.
+    `reciprocals` are as in `oocpr.engine.scc.solve.Contributions`; `edge_weights` is None without.
     """
     width = uint64(len(lanes))
     sizes, changes, earlier, strides = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
@@ -207,9 +224,11 @@ def solve(schedule, order, block, weights, reciprocals, max_ratio, max_sweeps, r
         first, end = uint64(order.groups[g]), uint64(order.groups[g + 1])
         row = uint64(order.rows[first])
         if not schedule.inner[row]:
-            _solve_rows(first, end, schedule, order, block, weights, lanes)
+            _solve_rows(first, end, schedule, order, edge_weights, block, weights, lanes)
         elif block.reached[row]:
-            _begin_component(first, end, schedule, order, block, weights, reciprocals, sizes, lanes)
+            _begin_component(
+                first, end, schedule, order, edge_weights, block, weights, reciprocals, sizes, lanes
+            )
             for b in range(width):
                 sizes[b] = max(REL_TOL * sizes[b], row_tols[b] * float64(end - first))
                 swept[b] = uint32(sizes[b] < np.inf)
@@ -217,7 +236,10 @@ def solve(schedule, order, block, weights, reciprocals, max_ratio, max_sweeps, r
             for sweep in range(max_sweeps):
                 last = sweep % STRIDE == STRIDE - 1
                 earlier[:] = changes
-                _sweep(first, end, schedule, order, block, weights, reciprocals, swept, last, changes, lanes)
+                _sweep(
+                    first, end, schedule, order, edge_weights, block, weights, reciprocals, swept, last,
+                    changes, lanes,
+                )  # fmt: skip
                 left = uint32(0)
                 for b in range(width):
                     swept[b] &= uint32(changes[b] > sizes[b])
@@ -234,7 +256,7 @@ def solve(schedule, order, block, weights, reciprocals, max_ratio, max_sweeps, r
 
 
 @inner(**BORROWING)
-def _solve_rows(first, end, schedule, order, block, weights, lanes):
+def _solve_rows(first, end, schedule, order, edge_weights, block, weights, lanes):
     """Solve rows without cycles."""
     width = uint64(len(lanes))
     sends, columns = block.sends, schedule.columns
@@ -247,14 +269,16 @@ def _solve_rows(first, end, schedule, order, block, weights, lanes):
             continue
         if not known:
             begin = uint64(schedule.offsets[row])
-            total = _sum_edges(begin, begin + uint64(schedule.outer[row]), columns, sends, lanes)
+            total = _sum_edges(
+                begin, begin + uint64(schedule.outer[row]), columns, sends, edge_weights, lanes
+            )
             known = True
         own = narrow(load(block.r, row * width, lanes))
         store(sends, row * width, full(weights[row], lanes) * (own + total))
 
 
 @inner(**BORROWING)
-def _begin_component(first, end, schedule, order, block, weights, reciprocals, sizes, lanes):
+def _begin_component(first, end, schedule, order, edge_weights, block, weights, reciprocals, sizes, lanes):
     """Find what others contribute to the rows of a component; `sizes` receive how much that is in all."""
     width = uint64(len(lanes))
     sends, columns = block.sends, schedule.columns
@@ -262,7 +286,7 @@ def _begin_component(first, end, schedule, order, block, weights, reciprocals, s
     for q in range(first, end):
         row = uint64(order.rows[q])
         begin = uint64(schedule.offsets[row])
-        total = _sum_edges(begin, begin + uint64(schedule.outer[row]), columns, sends, lanes)
+        total = _sum_edges(begin, begin + uint64(schedule.outer[row]), columns, sends, edge_weights, lanes)
         own = narrow(load(block.r, row * width, lanes))
         now = full(weights[row], lanes) * (own + total)
         store(sends, row * width, now)
@@ -272,7 +296,9 @@ def _begin_component(first, end, schedule, order, block, weights, reciprocals, s
 
 
 @inner(**BORROWING)
-def _sweep(first, end, schedule, order, block, weights, reciprocals, swept, last, changes, lanes):
+def _sweep(
+    first, end, schedule, order, edge_weights, block, weights, reciprocals, swept, last, changes, lanes
+):
     """Solve the rows of a component once for what they contribute now; `changes` receive how much changed.
 
     ``block.changes`` has what changed by each row if it is the `last` sweep of a stride.
@@ -289,7 +315,9 @@ def _sweep(first, end, schedule, order, block, weights, reciprocals, swept, last
         prefetch(sends, soon)
         if not order.repeats[q]:
             begin = uint64(schedule.offsets[row]) + uint64(schedule.outer[row])
-            total = _sum_edges(begin, begin + uint64(schedule.inner[row]), columns, sends, lanes)
+            total = _sum_edges(
+                begin, begin + uint64(schedule.inner[row]), columns, sends, edge_weights, lanes
+            )
         before = load(sends, row * width, lanes)
         now = load(block.starts, row * width, lanes) + full(weights[row], lanes) * total
         now = select(chosen, now, before)
@@ -332,8 +360,14 @@ def spread_dangling(block, degree, uniform, factor, lanes):
         store(block.sends, row * width, load(block.sends, row * width, lanes) + more)
 
 
+@inner(**BORROWING)
+def _divisor(degree):
+    """What a rank is divided by: the out-degree or out-weight, or one."""
+    return float64(degree) if degree else 1.0
+
+
 @entry()
-def push(schedule, order, block, degree, damping, strongly, found, lanes):
+def push(schedule, order, edge_weights, block, degree, damping, strongly, found, lanes):
     """Push what rows contribute, rounded, and make the residuals exact again.
 
     `found`, float64, shape (2, width), receives the L1 norm of each residual and the sum of each vector's
@@ -350,7 +384,7 @@ def push(schedule, order, block, degree, damping, strongly, found, lanes):
             spread[b] = damping * sums[1, b] / float64(degree.size)
         found[1, b] = sums[2, b]
     scatter(block, bases, width)
-    _deliver(schedule, order, block, degree, damping, spread, found[0], lanes)
+    _deliver(schedule, order, edge_weights, block, degree, damping, spread, found[0], lanes)
 
 
 @inner(**BORROWING)
@@ -367,7 +401,7 @@ def _push_rows(block, degree, back, sums, lanes):
                 continue
             read = narrow(widen(load(sends, row * width, lanes)) * full(back, lanes))
             store(sends, row * width, read)
-            pushed = widen(read) * full(float64(max(degree[row], uint32(1))), lanes)
+            pushed = widen(read) * full(_divisor(degree[row]), lanes)
             rank = load(p, row * width, lanes) + pushed
             store(p, row * width, rank)
             mass += pushed
@@ -383,7 +417,7 @@ def _push_rows(block, degree, back, sums, lanes):
 
 
 @inner(**BORROWING)
-def _deliver(schedule, order, block, degree, damping, spread, norms, lanes):
+def _deliver(schedule, order, edge_weights, block, degree, damping, spread, norms, lanes):
     """Subtract what was pushed from the residuals, add what is delivered, and sum up their sizes."""
     width, rows = uint64(len(lanes)), uint64(order.rows.size)
     r, sends, columns = block.r, block.sends, schedule.columns
@@ -403,14 +437,14 @@ def _deliver(schedule, order, block, degree, damping, spread, norms, lanes):
             end = middle + uint64(schedule.inner[row])
             cyclic = end > middle
             if not known:
-                shared = _sum_exactly(middle if cyclic else begin, end, columns, sends, lanes)
+                shared = _sum_exactly(middle if cyclic else begin, end, columns, sends, edge_weights, lanes)
                 known = True
             # Edges of a component's row from elsewhere, or the one of a row alone to itself.
-            others = _sum_exactly(begin if cyclic else end, middle if cyclic else last, columns, sends, lanes)
-            delivered = full(damping, lanes) * (shared + others) + everywhere
-            pushed = widen(load(sends, row * width, lanes)) * full(
-                float64(max(degree[row], uint32(1))), lanes
+            others = _sum_exactly(
+                begin if cyclic else end, middle if cyclic else last, columns, sends, edge_weights, lanes
             )
+            delivered = full(damping, lanes) * (shared + others) + everywhere
+            pushed = widen(load(sends, row * width, lanes)) * full(_divisor(degree[row]), lanes)
             left = load(r, row * width, lanes) + (delivered - pushed)
             store(r, row * width, left)
             size += magnitude(left)

@@ -112,18 +112,13 @@ def schedule_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> L
     The columns of a row are put in another order.
     """
     rows, edges = len(offsets) - 1, len(columns)
-    component, levels = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
-    found = int(find_components(offsets, columns, component, levels))
-    outer, inner, loops = (np.empty(rows, np.uint32) for _ in range(3))
-    grouped, heads = np.empty(rows, np.uint32), np.zeros(found + 1, np.uint32)
-    _group_rows(component, heads, grouped)
-    looped = int(_partition_edges(offsets, columns, component, heads, outer, inner, loops))
+    levels, heads, grouped, outer, inner, loops = _by_components(offsets, columns, None)
     regions = regions_of(edges)
     groups = edges // MIN_SHARED_EDGES + edges // MIN_REGION_EDGES + 1
     slots = rows // (SLICE_ROWS // 2) + 2 * groups
     long_slots = edges // MAX_SLICED + groups
     made = LevelSchedule(
-        offsets, outer, inner, columns, loops[:looped].copy(),
+        offsets, outer, inner, columns, loops,
         np.empty(rows, np.uint32), np.empty(rows + 1, np.uint32),
         np.empty(slots, np.uint32), np.empty(slots * SLICE_ROWS, np.uint32),
         np.empty(edges + groups * SLICE_ROWS * MAX_SLICED, np.uint32),
@@ -132,7 +127,7 @@ def schedule_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> L
         np.empty((3 * groups + 1, 5), np.int64), np.zeros((groups, 6), np.int64),
     )  # fmt: skip
     cursor = np.zeros(8, np.int64)
-    _lay_out(levels[:found], heads, grouped, np.uint32(regions), made, cursor)
+    _lay_out(levels, heads, grouped, np.uint32(regions), made, cursor)
     slices, used, long_rows, stages, parts, members, listed, duplicates = cursor.tolist()
     lengths = {
         "members": members, "member_ptr": listed + 1, "slice_ptr": slices, "targets": slices * SLICE_ROWS,
@@ -141,6 +136,29 @@ def schedule_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> L
         "regions": parts,
     }  # fmt: skip
     return made._replace(**{name: getattr(made, name)[:length].copy() for name, length in lengths.items()})
+
+
+def schedule_blocks(
+    offsets: NDArray[np.uint32], columns: NDArray[np.uint32], weights: NDArray[np.float64]
+) -> LevelSchedule:
+    """Lay out a graph for blocks of vectors, without slices; weights are put in the order of the columns."""
+    *_, outer, inner, loops = _by_components(offsets, columns, weights)
+    none, stages, regions = np.empty(0, np.uint32), np.empty((0, 5), np.int64), np.empty((0, 6), np.int64)
+    return LevelSchedule(offsets, outer, inner, columns, loops, *(none,) * 10, stages, regions)
+
+
+def _by_components(
+    offsets: NDArray[np.uint32], columns: NDArray[np.uint32], weights: NDArray[np.float64] | None
+) -> tuple[NDArray[np.uint32], ...]:
+    """Put each row's edges in order; returns levels, the rows of each component, and numbers of edges."""
+    rows = len(offsets) - 1
+    component, levels = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
+    found = int(find_components(offsets, columns, component, levels))
+    outer, inner, loops = (np.empty(rows, np.uint32) for _ in range(3))
+    grouped, heads = np.empty(rows, np.uint32), np.zeros(found + 1, np.uint32)
+    _group_rows(component, heads, grouped)
+    looped = int(_partition_edges(offsets, columns, weights, component, heads, outer, inner, loops))
+    return levels[:found], heads, grouped, outer, inner, loops[:looped].copy()
 
 
 @entry()
@@ -244,17 +262,19 @@ def _group_rows(component, heads, grouped):
 
 
 @entry()
-def _partition_edges(offsets, columns, component, heads, outer, inner, loops):
+def _partition_edges(offsets, columns, weights, component, heads, outer, inner, loops):
     """Put a row's edges from other components first, then those from its own, and that from itself last.
 
     In a component of several rows an edge to oneself is one of its own: rows that all have edges to each
-    other and to themselves have the same edges.
+    other and to themselves have the same edges. `weights`, None without, go with them.
     """
     looped = uint64(0)
     longest = uint32(0)
     for row in range(component.size):
         longest = max(longest, offsets[row + 1] - offsets[row])
     held = np.empty(longest, np.uint32)
+    if weights is not None:
+        held_weights = np.empty(longest)
     for row in range(component.size):
         c = uint64(component[row])
         first, end = uint64(offsets[row]), uint64(offsets[row + 1])
@@ -266,18 +286,28 @@ def _partition_edges(offsets, columns, component, heads, outer, inner, loops):
             source = columns[i]
             if single and source == uint32(row):
                 itself = True
+                if weights is not None:
+                    by_itself = weights[i]
             elif single or component[source] != uint32(c):
                 columns[to] = source
+                if weights is not None:
+                    weights[to] = weights[i]
                 to += uint64(1)
             else:
                 held[own] = source
+                if weights is not None:
+                    held_weights[own] = weights[i]
                 own += uint64(1)
         outer[row] = uint32(to - first)
         inner[row] = uint32(own)
         for i in range(own):
             columns[to + i] = held[i]
+            if weights is not None:
+                weights[to + i] = held_weights[i]
         if itself:
             columns[end - uint64(1)] = uint32(row)
+            if weights is not None:
+                weights[end - uint64(1)] = by_itself
             loops[looped] = uint32(row)
             looped += uint64(1)
     return looped

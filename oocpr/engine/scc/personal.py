@@ -16,6 +16,7 @@ from oocpr.engine.scc import block as kernels
 from oocpr.engine.scc.block import Block
 from oocpr.engine.scc.run import (
     UNSOLVED_SHARE,
+    divisors,
     max_sweeps_of,
     residual_tolerance,
     row_weights,
@@ -185,8 +186,8 @@ def _solve(run: _Run, block: Block, row_tols: NDArray[np.float64], width: int) -
     damping = run.settings.damping
     ratio, sweeps = min(damping, _MAX_RATIO), max_sweeps_of(damping)
     kernels.solve(
-        run.graph.schedule, run.order, block, run.weights, run.reciprocals, ratio, sweeps, row_tols,
-        (0,) * width,
+        run.graph.schedule, run.order, run.graph.weights, block, run.weights, run.reciprocals, ratio, sweeps,
+        row_tols, (0,) * width,
     )  # fmt: skip
 
 
@@ -203,7 +204,7 @@ def _with_uniform(run: _Run, block: Block, width: int) -> _Run:
     _solve(run, every, tolerances, width)
     uniform = every.sends[::width].copy()
     kernels.clear(every, width)
-    mass = float((uniform.astype(np.float64) * np.maximum(graph.degree, 1)).sum()) / damping
+    mass = float((uniform.astype(np.float64) * divisors(graph)).sum()) / damping
     return run._replace(uniform=uniform, factor=1 / ((1 - damping) * mass))
 
 
@@ -240,7 +241,7 @@ def _rank_block(
             kernels.spread_dangling(block, degree, run.uniform, run.factor, lanes)
         if passes == 1:
             kernels.scatter(block, np.full(width, -1.0), width)
-        kernels.push(schedule, order, block, degree, damping, strongly, found, lanes)
+        kernels.push(schedule, order, graph.weights, block, degree, damping, strongly, found, lanes)
         residuals, totals = found[0, : len(numbers)], np.abs(found[1, : len(numbers)])
         residuals = residuals / totals
         ended = left[: len(numbers)] & ((residuals <= tolerance) | (passes == settings.pass_limit))

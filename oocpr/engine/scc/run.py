@@ -23,12 +23,20 @@ from oocpr.engine.cpu.numbers import ROW_BLOCK, add_up, norm
 from oocpr.engine.cpu.threads import THREAD_EDGES, Team, barrier, parallel_region
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.scc.block import RowOrder, order_rows
-from oocpr.engine.scc.level_schedule import EDGES_PER_THREAD, MAX_REGIONS, SHARED, schedule_rows
+from oocpr.engine.scc.level_schedule import (
+    EDGES_PER_THREAD,
+    MAX_REGIONS,
+    SHARED,
+    schedule_blocks,
+    schedule_rows,
+)
 from oocpr.engine.scc.solve import DEPTH, REL_TOL, TERMS, Contributions, balanced_range, solve
 from oocpr.engine.settings import ROUNDING
+from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import DamagedError
 from oocpr.jit import entry, inner
 from oocpr.plan.forecast import COMPONENT_PASSES
+from oocpr.store.codec.mantissa_segments import join_segments
 from oocpr.store.codec.tiles import decode_tile
 from oocpr.store.direct_io import zeros_in_huge_pages
 from oocpr.store.integrity import check_dangling, check_degrees
@@ -81,12 +89,14 @@ class SccGraph:
     """What runs on a graph have in common, whatever their damping and teleport vector.
 
     `degree` is the out-degrees, `bytes_read` the encoded bytes that came from the store, `kept` the workspace
-    of a run that has ended, if it is small.
+    of a run that has ended, if it is small. With `weights`, float64, those of the edges in their order, it is
+    for blocks of vectors only, and `degree` is the out-weights, float64.
     """
 
     schedule: LevelSchedule
-    degree: NDArray[np.uint32]
+    degree: NDArray[Any]
     bytes_read: int
+    weights: NDArray[np.float64] | None = None
     kept: list[Workspace] = field(default_factory=list)
 
     def take_workspace(self, damping: float) -> Workspace:
@@ -112,21 +122,24 @@ class SccGraph:
         arrays: list[NDArray[Any] | Workspace] = [self.degree, *self.schedule, *self.kept]
         if "order" in self.__dict__:
             arrays += self.order
+        if self.weights is not None:
+            arrays.append(self.weights)
         return sum(array.nbytes for array in arrays)
 
     @cached_property
     def order(self) -> RowOrder:
         """Order of the rows for blocks of vectors, found when it is first asked for."""
-        return order_rows(self.schedule)
+        return order_rows(self.schedule, distinct=self.weights is not None)
 
 
 def load_scc_graph(store: RankedStore, threads: int | None = None) -> SccGraph:
     """Read and decode a stored graph, with all usable cores for None, and find the order of its rows.
 
-    Raises DamagedError when a tile's bytes are not what was written, or tiles and out-degrees contradict.
+    Raises DamagedError when a tile's bytes are not what was written, or tiles and out-degrees contradict;
+    UsageError if weights are too far apart.
     """
     nodes, tile_rows = store.nodes, store.tile_rows
-    tiles = len(tile_rows) - 1
+    tiles, scale = len(tile_rows) - 1, weight_scale_of(store, "float32")
 
     def decode(tile: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
         buffer = np.empty(store.encoded.max_bytes, np.uint8)
@@ -154,13 +167,42 @@ def load_scc_graph(store: RankedStore, threads: int | None = None) -> SccGraph:
     offsets = np.zeros(nodes + 1, np.uint32)
     np.cumsum(lengths[:nodes], out=offsets[1:])
     columns = parts[0][0] if tiles == 1 else np.concatenate([part[0] for part in parts])
+    bytes_read, edges = sum(size for _, _, size in parts), [len(part) for part, _, _ in parts]
+    del parts
+    if scale is not None:
+        return _weighted(store, offsets, columns, edges, scale.factor, bytes_read)
     degree = store.out_degree(0, nodes)
     counted = np.zeros(nodes, np.uint32)
     _count(columns, counted)
     check_degrees(store.path, counted, degree)
     check_dangling(store.path, int((degree == 0).sum()), store.dangling)
     del counted
-    return SccGraph(schedule_rows(offsets, columns), degree, sum(size for _, _, size in parts))
+    return SccGraph(schedule_rows(offsets, columns), degree, bytes_read)
+
+
+def _weighted(
+    store: RankedStore,
+    offsets: NDArray[np.uint32],
+    columns: NDArray[np.uint32],
+    edges: list[int],
+    factor: float,
+    bytes_read: int,
+) -> SccGraph:
+    """The same of a graph with weights, whose tiles have so many edges."""
+    assert store.weights is not None, "it has weights"
+    weights, coded, at = np.empty(len(columns)), np.empty(store.weights.max_bytes, np.uint8), 0
+    for tile, count in enumerate(edges):
+        size = store.weights.read_into(tile, coded)
+        join_segments(coded[:size], weights[at : at + count])
+        bytes_read, at = bytes_read + size, at + count
+    sums = store.out_weight(0, store.nodes)
+    found = np.bincount(columns, weights, len(sums))
+    if not np.allclose(found, sums, rtol=_SAME_WEIGHT, atol=0):
+        raise DamagedError(f"{store.path}: the out-weights are not those of the edges in the tiles.")
+    check_dangling(store.path, int((sums == 0).sum()), store.dangling)
+    weights *= factor
+    sums *= factor
+    return SccGraph(schedule_blocks(offsets, columns, weights), sums, bytes_read, weights)
 
 
 @entry()
@@ -319,6 +361,9 @@ def deliver(me, team, counter, phase, schedule, reads, pushes):
     return phase
 
 
+_SAME_WEIGHT = 1e-9
+"""How far sums of the same weights may be apart, relative: more than rounding makes of any number of them."""
+
 UNSOLVED_SHARE = 0.25
 """Share of the tolerated residual that components may leave behind."""
 
@@ -412,13 +457,17 @@ def max_sweeps_of(damping: float) -> int:
 
 def row_weights(graph: SccGraph, damping: float) -> NDArray[np.float32]:
     """Weights w of `oocpr.engine.scc.solve`: float32, shape (rows + 1,), of which the last is 1."""
-    weights = np.ones(len(graph.degree) + 1, np.float32)
-    np.divide(
-        np.float32(damping), np.maximum(graph.degree, np.uint32(1)), out=weights[:-1], casting="same_kind"
-    )
-    loops = weights[graph.schedule.loops]
-    weights[graph.schedule.loops] = loops / (1 - loops)
+    weights, rows = np.ones(len(graph.degree) + 1, np.float32), graph.schedule.loops
+    np.divide(np.float32(damping), divisors(graph), out=weights[:-1], casting="same_kind")
+    loops = weights[rows]
+    kept = loops if graph.weights is None else loops * graph.weights[graph.schedule.offsets[1:][rows] - 1]
+    weights[rows] = loops / (1 - kept)
     return weights
+
+
+def divisors(graph: SccGraph) -> NDArray[Any]:
+    """What ranks are divided by: out-degrees or out-weights, and 1 for rows without; shape (rows,)."""
+    return np.where(graph.degree > 0, graph.degree, graph.degree.dtype.type(1))
 
 
 def _workspace(graph: SccGraph, damping: float) -> Workspace:
