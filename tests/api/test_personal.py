@@ -291,13 +291,15 @@ print(ranks.run.peak_memory)
 
 
 @pytest.mark.long
-def test_the_run_stays_within_its_memory(tmp_path):
+@pytest.mark.parametrize("weight", [None, "weight"])
+def test_the_run_stays_within_its_memory(tmp_path, weight):
     """In a process of its own, since the peak of this one is that of other tests."""
     program = f"""
-import numpy as np, oocpr, sys
+import numpy as np, oocpr, pandas as pd
 random = np.random.default_rng(1)
-edges = random.integers(0, 200_000, (2, 1_000_000))
-oocpr.import_graph((edges[0], edges[1]), {str(tmp_path / "g.zarr")!r})
+ends, weights = random.integers(0, 200_000, (1_000_000, 2)), random.random(1_000_000)
+edges = pd.DataFrame({{"source": ends[:, 0], "target": ends[:, 1], "weight": weights}})
+oocpr.import_graph(edges, {str(tmp_path / "g.zarr")!r}, weight={weight!r})
 """
     measured = f"""
 import oocpr
@@ -305,6 +307,7 @@ graph = oocpr.open_graph({str(tmp_path / "g.zarr")!r})
 seeds = [{{n: 1}} for n in range(0, 100_000, 1000)]
 ranks = oocpr.pagerank(graph, personalization=seeds, top=5, memory="400MiB", threads=2)
 assert ranks.converged.all()
+assert ranks.run.method == "components"
 print(ranks.run.peak_memory)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
