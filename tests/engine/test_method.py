@@ -156,11 +156,11 @@ def test_other_methods_remember_nothing(name):
 def test_ranks_that_shrink_to_nothing_are_those_of_no_sound_store():
     state = method.begin(Settings(method="residual"), 1, 1.0)
     sums = [StripeSums(4, 0.0, 0.5, (), (), (0.0,), (0.0,))]
-    for total in (1.0, -3.0, 4e-6):
+    for total in (1.0, -3.0, 4e-9):
         state = method.end_pass(state, [PushSums(0.0, 0.0, total)], sums)
     assert state.largest == 3.0
     with pytest.raises(DamagedError, match="do not keep their size"):
-        method.end_pass(state, [PushSums(0.0, 0.0, 2.9e-6)], sums)
+        method.end_pass(state, [PushSums(0.0, 0.0, 2.9e-9)], sums)
 
 
 def test_a_residual_is_relative_to_the_size_of_the_ranks_whatever_their_sign():
