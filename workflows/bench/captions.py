@@ -131,9 +131,8 @@ Groups of tiles decoded and multiplied by the product that `--kernel` names; in 
 spent on decoding and laying out, once if layouts fit into memory, else in every pass. All ranks lie within
 their bound of 1e-10, after 15 passes of the web-like graph and 14 of R-MAT; `edges`, which divides, takes
 power iteration, 42 and 36. Within 2 GiB of R-MAT, where `balanced` has its rows on the device for a shorter
-history, it takes 15 passes in 127 small groups: 0.75 s in all, where `csr-16` takes 1.54 s. What the host
-does for each group, 0.39 ms here, is more than the 0.28 ms that the link takes; another machine did it in
-0.31.
+history, it takes 15 passes in 127 small groups: 0.75 s in all, where `csr-16` takes 1.54 s. That is 0.39 ms
+for each group, of which the link takes 0.28; it was 0.31 on another machine.
 """
 PRODUCT = """
 Columns are plain with all products but those that say packed, which balanced takes where there is no
