@@ -37,7 +37,7 @@ _AS_ROUNDED = 1.25
 
 _LEAST_SIZE = 1e-9
 """Least sum of p, of the largest in a run. Mixing changes it: on ten graphs, for single nodes, to about
-2 (1 - damping) at worst, 2e-4 with 0.9999. If nothing but zero solves p = M p, it falls to 1e-14: rounding."""
+2 (1 - damping) at worst, 2e-4 with 0.9999. If only zero solves p = M p, it falls to 1e-14: rounding."""
 
 _DEPENDENT = 1e-12
 """What is left of a slot's product with itself, of 1, when it is a combination of others but for rounding."""
