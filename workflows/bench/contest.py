@@ -122,7 +122,7 @@ def main() -> None:
     found: dict[str, Any] = {"provenance": provenance("contest.py"), "published, ms": PUBLISHED, "graphs": {}}
     console = Console(width=None if sys.stdout.isatty() else 120)
     with tempfile.TemporaryDirectory() as folder:
-        for name, graph in stores(options.graphs, options.rmat, Path(folder), quick=options.quick):
+        for name, graph in stores(options, Path(folder)):
             cells = compare(graph, steps, options)
             found["graphs"][name] = {"nodes": graph.nodes, "edges": graph.edges, "steps": cells}
             options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

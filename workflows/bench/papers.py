@@ -3,6 +3,7 @@
 OOCPR_GRAPHS=FOLDER python workflows/bench/papers.py --out workflows/bench/results/papers.json
 OOCPR_GRAPHS=FOLDER python workflows/bench/papers.py --device cuda --rmat 24 --out FILE.json --html FILE.html
 python workflows/bench/papers.py --device cuda --rmat 22 --device-memory 128MiB --out FILE.json
+python workflows/bench/papers.py --device cuda --store web22.zarr --device-memory least --out FILE.json
 python workflows/bench/papers.py --quick
 
 Every run begins with an open store whose files are in the page cache, and ends with ranks: once when an L1
@@ -77,6 +78,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
     folder = os.environ.get("OOCPR_GRAPHS") or None
     parser.add_argument("--graphs", type=Path, default=folder, help="their folder")
     parser.add_argument("--rmat", type=int, metavar="SCALE", help="R-MAT of 2^SCALE nodes in their place")
+    parser.add_argument("--store", type=Path, nargs="+", metavar="STORE", help="stores in their place")
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -84,19 +86,21 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def stores(
-    graphs: Path | None, rmat: int | None, folder: Path, *, quick: bool = False
-) -> Iterator[tuple[str, oocpr.Graph]]:
-    """Import R-MAT or the graphs of a folder; with ``quick`` those that are there and not large."""
-    if rmat:
-        yield f"R-MAT {rmat}", oocpr.import_graph(Rmat(rmat), folder / "rmat.zarr", order="degree")
+def stores(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, oocpr.Graph]]:
+    """Open stores, or import R-MAT or the graphs of a folder; quickly: those that are there and not large."""
+    if options.store:
+        for path in options.store:
+            yield path.stem, oocpr.open_graph(path)
         return
-    assert graphs is not None, "there is a folder of graphs where no R-MAT is asked for"
+    if options.rmat:
+        made = oocpr.import_graph(Rmat(options.rmat), folder / "rmat.zarr", order="degree")
+        yield f"R-MAT {options.rmat}", made
+        return
     for name, file in GRAPHS.items():
-        if quick and not (graphs / file).exists():
+        if options.quick and not (options.graphs / file).exists():
             continue
-        graph = oocpr.import_graph(str(graphs / file), folder / f"{file}.zarr")
-        if quick and graph.edges > QUICK_EDGES:
+        graph = oocpr.import_graph(str(options.graphs / file), folder / f"{file}.zarr")
+        if options.quick and graph.edges > QUICK_EDGES:
             print(f"{name} is left out: {graph.edges:,} edges are not quick.", file=sys.stderr)
             continue
         yield name, graph
@@ -104,7 +108,7 @@ def stores(
 
 def check(options: argparse.Namespace) -> None:
     """Find the folder of the graphs, if one is needed; raises UsageError if it is not there or empty."""
-    if options.rmat:
+    if options.store or options.rmat:
         return
     if options.graphs is None:
         if not options.quick:
@@ -118,6 +122,12 @@ def check(options: argparse.Namespace) -> None:
         raise UsageError(
             f"{options.graphs} has none of the graphs.", f"Name a folder with {', '.join(GRAPHS.values())}."
         )
+
+
+def least_of_cpms(graph: oocpr.Graph) -> str:
+    """Give the least memory of a device in which CPMS ranks the graph, and decodes it in every sweep."""
+    (tiers,) = oocpr.plan(graph, method="cpms4", device="cuda", device_memory="1MiB").devices
+    return f"{-(-tiers.need.total // 2**20)}MiB"
 
 
 def fits(graph: oocpr.Graph, name: str, how: dict[str, Any]) -> bool:
@@ -196,7 +206,9 @@ def main() -> None:
     add_graph_options(parser)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument(
-        "--device-memory", metavar="SIZE", help="as for oocpr rank; what needs more is left out"
+        "--device-memory",
+        metavar="SIZE",
+        help="as for oocpr rank; what needs more is left out. least: the least that CPMS takes",
     )
     parser.add_argument("--runs", type=int, help=f"runs of each that count; {RUNS}, or 1 with --quick")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
@@ -205,13 +217,18 @@ def main() -> None:
     check(options)
     runs = options.runs or (1 if options.quick else RUNS)
     systems = SYSTEMS | (ON_DEVICES if options.device != "cpu" else {})
-    if options.device != "cpu":
-        given = {"device": options.device, "device_memory": options.device_memory}
-        systems = {name: {**how, **given} for name, how in systems.items()}
-        systems[DEFAULT] = {**given, "device": "auto"}
     found: dict[str, Any] = {"provenance": provenance("papers.py"), "graphs": {}}
     with tempfile.TemporaryDirectory() as temporary:
-        for name, graph in stores(options.graphs, options.rmat, Path(temporary), quick=options.quick):
+        for name, graph in stores(options, Path(temporary)):
+            if options.device != "cpu":
+                memory = options.device_memory
+                given = {
+                    "device": options.device,
+                    "device_memory": least_of_cpms(graph) if memory == "least" else memory,
+                }
+                systems = {system: {**how, **given} for system, how in systems.items()}
+                systems[DEFAULT] = {**given, "device": "auto"}
+                name += f" within {given['device_memory']}" if memory else ""
             cells = compare(graph, systems, runs, name)
             found["graphs"][name] = {"nodes": graph.nodes, "edges": graph.edges, "systems": cells}
             if options.out is not None:
