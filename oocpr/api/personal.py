@@ -164,8 +164,10 @@ def _rank_each(
 
     begun, count, store = time.perf_counter(), len(vectors), kept.opened.store
     if request.device == "auto":
-        request = replace(request, device=device_for(store))
-        begin_contexts(named_devices(request.device))
+        device = device_for(store)
+        within = None if device == "cpu" else request.device_memory
+        request = replace(request, device=device, device_memory=within)
+        begin_contexts(named_devices(device))
     teleport = np.zeros(store.nodes)
     (settings, plan, ranked), loading = plan_loaded(store, settings, request, progress)
     solutions: list[Solution] = []

@@ -105,8 +105,10 @@ def plan(
         import_module(f"oocpr.{module}")
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = opened_graph(graph)
-    if _is_chosen_by_edges(device, method, io, (reads, stripes, kernel, device_memory)):
+    if _is_chosen_by_edges(device, method, io, (reads, stripes, kernel)):
         device = device_for(opened.store)
+        # Where none is taken, there is nothing to keep within.
+        device_memory = None if device == "cpu" else device_memory
     device = chosen_device(device, kernel)
     check_used(method, device, stripes=stripes, io=io, kernel=kernel)
     check_segmented(method, device, stripes=stripes, personalization=True if personalized else None)
@@ -337,9 +339,10 @@ def pagerank(
         raise UsageError("workers are not measured beforehand.", "Leave the prediction or the client out.")
     if reproducible:
         check_reproducible(device, client)
-    given = reads, stripes, kernel, device_memory, client, checkpoint, time_limit, trace
+    given = reads, stripes, kernel, client, checkpoint, time_limit, trace
     # What names nothing else is ranked in memory, if many seeds can be.
-    in_blocks = device in ("cpu", "auto") and method in ("auto", "components") and io == "auto"
+    in_blocks = device in (("cpu", "auto") if device_memory is None else ("auto",))
+    in_blocks &= method in ("auto", "components") and io == "auto"
     in_blocks &= reads in (None, "float32") and not any(given[1:])
     by_edges = (many and in_blocks and device == "auto") or _is_chosen_by_edges(device, method, io, given)
     if client is None and not by_edges:
@@ -368,6 +371,7 @@ def pagerank(
         store = opened.store
         if by_edges and not many:
             device = device_for(store)
+            device_memory = None if device == "cpu" else device_memory
             begin_contexts(named_devices(device))
         # Now, since the files may be gone when the run is over.
         identity, started_from = store.identity, start_identity(start)

@@ -77,8 +77,8 @@ def plan_on_devices(
         Whether what they gather may be there in column partitions, as few as there is room for. Only with
         rows in memory of the host, and one device.
     most_remembered
-        Passes that mixing remembers at most where memory is short: then rows neither propose nor gather what
-        others do. None for as much of both as pays.
+        Passes that mixing remembers at most where memory is short: then, if tiles stream, rows neither
+        propose nor gather what others do. None for as much of both as pays.
     """
     plan_stripe = partial(
         _plan_stripe,
@@ -147,7 +147,7 @@ def _plan_stripe(
     groups, (tiles, rows) = len(layout.sizes), layout.sizes[:, [0, 3]].sum(axis=0).tolist()
     mixed = request.method == "mixed"
     # What others propose doubles what is gathered, which costs nothing while the link is busy.
-    short = most_remembered is not None
+    short = most_remembered is not None and not all_resident
     pairs = mixed and not (all_resident or rows_in_host or short or request.reproducible)
     wanted = min(request.mixing, DEVICE_MIXING) if mixed else 0
     remembered = wanted if most_remembered is None else min(wanted, most_remembered)
@@ -243,7 +243,7 @@ def _plan_stripe(
         request.damping,
         request.tol,
         # What neither proposes nor remembers is pushed as it is.
-        "residual" if mixed and short and not remembered else request.method,
+        "residual" if mixed and not (proposals or remembered) else request.method,
         stats.local_share,
         pairs=pairs,
         mixing=remembered if remembered < wanted else None,

@@ -61,7 +61,7 @@ class GroupSize(NamedTuple):
     all_resident: bool
     rows_in_host: bool
     partitioned: bool = False
-    remembered: int | None = None  # passes by mixing, with nothing proposed; None for both as much as pays
+    remembered: int | None = None  # passes by mixing, of streams with nothing proposed; None: what pays
 
     @property
     def way(self) -> tuple[bool, bool, bool, bool]:
@@ -84,6 +84,8 @@ def group_sizes(
     # Rows leave the device last, and what they gather only if it is the only one.
     ways: list[tuple[bool, bool, bool, int | None]] = [
         (True, False, False, None),
+        # The first of them is all that pays.
+        *((True, False, False, few) for few in remembered[1:]),
         (False, False, False, None),
         *((False, False, False, few) for few in remembered),
         (False, True, False, None),

@@ -19,6 +19,7 @@ TIERS = "device, host, store"
 
 STORAGE = {
     (True, False, False, False): ("whole", "none", "device", "device"),
+    (True, False, False, True): ("whole, less history", "none", "device", "device"),
     (False, False, False, False): ("streamed", "rows", "device", TIERS),
     (False, False, False, True): ("less history", "rows", "device", TIERS),
     (False, True, False, False): ("rows in host", "rows", "host, reads on device", TIERS),

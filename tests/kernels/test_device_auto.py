@@ -33,7 +33,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, *, new: int, ready: int, used: bool
 def is_on_device(graph: oocpr.Graph, **how: Any) -> bool:
     ranks = oocpr.pagerank(graph, device="auto", **how)
     assert oocpr.plan(
-        graph, device="auto", **{k: v for k, v in how.items() if k in ("reads", "io")}
+        graph, device="auto", **{k: v for k, v in how.items() if k in ("reads", "io", "device_memory")}
     ).method == (ranks.run.method)
     return ranks.run.peak_device_memory > 0
 
@@ -46,7 +46,9 @@ def test_it_depends_on_the_edges_and_on_whether_the_device_is_ready(
     for more in (0, 1):
         new, ready = (edges + 9, edges - more) if used else (edges - more, 0)
         limited(monkeypatch, new=new, ready=ready, used=used)
-        assert is_on_device(graph) == bool(more)
+        # What it may take at most is not what it is taken for.
+        for how in ({}, {"device_memory": "1GiB"}):
+            assert is_on_device(graph, **how) == bool(more)
 
 
 def test_what_processors_would_not_be_faster_with_is_left_to_the_device(
@@ -90,6 +92,9 @@ def test_many_seeds_are_for_the_device_if_it_or_a_method_for_it_is_named(
     auto = oocpr.pagerank(graph, personalization=seeds, device="auto")
     # Blocks on processors are faster than a device that has one seed at a time.
     assert auto.run.peak_device_memory == 0
+    within = oocpr.pagerank(graph, personalization=seeds, device="auto", device_memory="1GiB")
+    assert within.run.peak_device_memory == 0
+    assert within.passes.tolist() == auto.passes.tolist()
     residual = oocpr.pagerank(graph, personalization=seeds, device="auto", method="residual")
     assert residual.run.peak_device_memory > 0
     for number in range(len(seeds)):

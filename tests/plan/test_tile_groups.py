@@ -156,10 +156,11 @@ def test_sizes_of_groups_fall_without_repeats(
     found = list(group_sizes(stats, streamed, alone=alone, remembered=remembered))
     assert len(set(found)) == len(found)
     ways = list(dict.fromkeys(size[1:] for size in found))
-    # What stays, then what streams; then rows have less; they leave the device, and what they gather only if
-    # it is alone.
-    every: list[tuple[bool | int | None, ...]] = [(True, False, False, None), (False, False, False, None)]
-    every += [(False, False, False, few) for few in remembered]
+    # What stays, all of it and with less history; then what streams; then rows have less; they leave the
+    # device, and what they gather only if it is alone.
+    every: list[tuple[bool | int | None, ...]] = [(True, False, False, None)]
+    every += [(True, False, False, few) for few in remembered if few < 3]
+    every += [(False, False, False, few) for few in (None, *remembered)]
     every += [(False, True, False, None), (False, True, True, None)][: 2 if alone else 1]
     assert ways == every
     for way in ways:
