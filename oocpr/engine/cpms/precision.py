@@ -109,8 +109,8 @@ class PrecisionSchedule:
         cut = 0.0 if self.plain else cut_by(self.segments, self.read)
         seen = 0.0 if self.plain else cut_by(self.segments, self.seen)
         written = 0.0 if self.plain else cut_by(self.segments, self.written)
-        # The vector is read once more in the end, with the segments that were read.
-        swept = 2 * damping * cut + written + cut
+        # In the end the vector is read as it was written.
+        swept = 2 * damping * cut + written
         exact = change + 2 * seen + swept
         bound = (damping * exact + ROUNDING) / (1 - damping) + swept
         # Scaling moves the vector by no more than it is away.

@@ -95,18 +95,18 @@ def rank_segmented(
     with closing(_sweeps(store, plan, segments, device, threads, kernel)) as sweeps:
         passed, over = begun, False
         while len(history) < settings.pass_limit and not over:
-            change, bound, traffic = _sweep(sweeps, schedule, settings.damping, store.nodes)
+            change, bound, held, traffic = _sweep(sweeps, schedule, settings.damping, store.nodes)
             over = change < settings.tol if settings.stop == "residual" else bound <= settings.tol
             if over or len(history) == settings.pass_limit - 1:
                 # Ranks are scaled to a sum of one in the end.
-                bound += abs(1 - sweeps.total(1 if schedule.plain else schedule.read))
+                bound += abs(1 - sweeps.total(held))
                 over = over and (settings.stop == "residual" or bound <= settings.tol)
             now = time.perf_counter()
             taken, passed = now - passed, now
             read = (traffic.bytes_read, traffic.wait_seconds)
             history.append(PassRecord(len(history) + 1, change, bound, 1.0, taken, *read))
             progress("ranking", len(history), plan.passes, "passes", f"bound {bound:.1e}")
-        ranks = sweeps.ranks(1 if schedule.plain else schedule.read)
+        ranks = sweeps.ranks(held)
         taken_of_device = sweeps.allocated_bytes
     return Solution(
         ranks=as_distribution(ranks, bound),
@@ -126,8 +126,11 @@ def rank_segmented(
 
 def _sweep(
     sweeps: Sweeps, schedule: PrecisionSchedule, damping: float, nodes: int
-) -> tuple[float, float, PassTraffic]:
-    """Do a sweep; returns its change, the certified bound of what it leaves, and what was read."""
+) -> tuple[float, float, int, PassTraffic]:
+    """Do a sweep.
+
+    Returns its change, the certified bound of what it leaves, how many segments that has, and what was read.
+    """
     read, written, seen = schedule.read, schedule.written, schedule.seen
     if schedule.plain:
         read = written = seen = 1
@@ -143,7 +146,8 @@ def _sweep(
     if schedule.plain and not was_plain:
         # All segments were read and written.
         sweeps.to_plain()
-    return change, bound, traffic
+        written = 1
+    return change, bound, written, traffic
 
 
 def check_segmented_kernel(method: str, kernel: str | None) -> None:
