@@ -131,10 +131,10 @@ def least_of_cpms(graph: oocpr.Graph) -> str:
 
 
 def fits(graph: oocpr.Graph, name: str, how: dict[str, Any]) -> bool:
-    """Whether a system can rank the graph in the memory that it is given; says which one can not."""
+    """Whether a system can rank the graph in the memory that it is given; says which one cannot, and why."""
     try:
         oocpr.pagerank(graph, max_passes=1, tol=TOL, **how)
-    except DoesNotFitError as error:
+    except (DoesNotFitError, UsageError) as error:
         print(f"{name} is left out: {error.cause}", file=sys.stderr)
         return False
     return True
