@@ -17,8 +17,8 @@
 //   WEIGHTED    1: what a link brings is multiplied by its weight
 //   TEAMS       teams of 32 lanes in a block of threads
 //   RESIDENT    blocks of threads that shall share a multiprocessor
+#include "balanced.cuh"
 #include "gather.cuh"
-#include "group.cuh"
 
 #ifndef DECODED
 #define DECODED 0
@@ -113,24 +113,6 @@ __device__ __forceinline__ void gather(const Numbers& numbers, const u32 (&colum
   }
 }
 
-// Which blocks of edges a team takes: of the `each` of its block of threads every TEAMS-th, then of `each` behind those
-// of all blocks of threads.
-struct Turns {
-  u64 begin, block;
-  int team;
-  u32 each;
-
-  __device__ __forceinline__ Turns(int team, u32 each)
-      : begin(u64(blockIdx.x) * each), block(begin + team), team(team), each(each) {}
-
-  __device__ __forceinline__ void go_on() {
-    block += TEAMS;
-    if (block < begin + each) return;
-    begin += u64(gridDim.x) * each;
-    block = begin + team;
-  }
-};
-
 // Finds columns that are no node among the first `count`, and lets all others stand at the zero behind the nodes.
 __device__ __forceinline__ void check(u32 (&column)[GROUP], int count, u32 nodes, u32* faults) {
   bool wrong = false;
@@ -177,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
   const Group group = {tiles, entries, widths, begins_of_group, ranks, starts};
   const Rows rows = {pushes, proposals}, rest = {heads, head_proposals};
 #pragma unroll 1
-  for (Turns turns(team, each); turns.block < blocks; turns.go_on()) {
+  for (Turns<TEAMS> turns(team, each); turns.block < blocks; turns.go_on()) {
     const u64 b = turns.block;
     u32 column[GROUP];
 #if DECODED
@@ -266,31 +248,6 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
 // Adds to each segment what lies in blocks after its first; one thread a block of edges.
 extern "C" __global__ void join_blocks(const u32* begins, const u32* ranks, u32 blocks, const double* heads,
                                        const float* head_proposals, double* pushes, float* proposals) {
-  const u64 b = thread_number();
-  const bool there = b > 0 && b < blocks;
-  const u32 rank = there ? ranks[b] : 0;
-  // Here a segment goes on that began in the block before.
-  const bool joins = there && rank > ranks[b - 1] && !(begins[GROUP * b] & 1);
-  const bool longer = joins && b + 1 < blocks && ranks[b + 1] == rank;
-  if (joins && !longer) {
-    pushes[rank - 1] += heads[b];
-    if constexpr (PAIRED) proposals[rank - 1] += head_proposals[b];
-  }
-  // A long one is added up by all lanes.
-  for (LaneMask left = ballot<WARP>(longer); left; left &= left - 1) {
-    const int source = lowest_bit(left);
-    const u32 own = shuffle(rank, source);
-    double push = 0;
-    float proposal = 0;
-    for (u64 k = shuffle(b, source) + lane(); k < blocks && ranks[k] == own; k += WARP) {
-      push += heads[k];
-      if constexpr (PAIRED) proposal += head_proposals[k];
-    }
-    push = group_sum(push);
-    if constexpr (PAIRED) proposal = group_sum(proposal);
-    if (lane() == 0) {
-      pushes[own - 1] += push;
-      if constexpr (PAIRED) proposals[own - 1] += proposal;
-    }
-  }
+  join_block(begins, ranks, blocks, heads, pushes);
+  if constexpr (PAIRED) join_block(begins, ranks, blocks, head_proposals, proposals);
 }

@@ -170,7 +170,7 @@ def _rank_each(
         begin_contexts(named_devices(device))
     teleport = np.zeros(store.nodes)
     (settings, plan, ranked), loading = plan_loaded(store, settings, request, progress)
-    solutions: list[Solution] = []
+    solutions: dict[int, Solution] = {}
 
     def teleports() -> Iterator[NDArray[np.float64]]:
         for first, end in pairwise(vectors.ptr.tolist()):
@@ -180,7 +180,7 @@ def _rank_each(
             teleport[rows] = 0.0
 
     with watched(silent) as compilation, store.unchanged():
-        for solution in rank_each(
+        for number, solution in rank_each(
             ranked,
             plan,
             settings,
@@ -192,21 +192,22 @@ def _rank_each(
             threads=request.threads,
             kernel=request.kernel,
         ):
-            kept.take(len(solutions), solution.ranks)
+            kept.take(number, solution.ranks)
             # The next run has their memory.
-            solutions.append(replace(solution, ranks=np.empty(0)))
+            solutions[number] = replace(solution, ranks=np.empty(0))
             del solution
             progress("personal ranks", len(solutions), count, "seeds")
-    bounds = np.array([solution.error_bound for solution in solutions])
-    passes = np.array([solution.passes for solution in solutions])
-    converged = np.array([solution.converged for solution in solutions])
+    in_order = [solutions[number] for number in range(count)]
+    bounds = np.array([solution.error_bound for solution in in_order])
+    passes = np.array([solution.passes for solution in in_order])
+    converged = np.array([solution.converged for solution in in_order])
     worst = replace(
-        solutions[int(passes.argmax())],
+        in_order[int(passes.argmax())],
         error_bound=float(bounds.max()),
         converged=bool(converged.all()),
         seconds=time.perf_counter() - begun,
-        peak_memory=max(solution.peak_memory for solution in solutions),
-        peak_device_memory=max(solution.peak_device_memory for solution in solutions),
+        peak_memory=max(solution.peak_memory for solution in in_order),
+        peak_device_memory=max(solution.peak_device_memory for solution in in_order),
     )
     run = report_of(
         worst,
@@ -219,9 +220,9 @@ def _rank_each(
     )
     return Outcomes(bounds, passes, converged), replace(
         run,
-        gathers=fmean(solution.gathers for solution in solutions),
+        gathers=fmean(solution.gathers for solution in in_order),
         gteps=run.gteps * int(passes.sum()) / run.passes,
-        bytes_read=sum(solution.bytes_read for solution in solutions),
+        bytes_read=sum(solution.bytes_read for solution in in_order),
     )
 
 

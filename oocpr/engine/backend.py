@@ -8,7 +8,7 @@ decided outside, from the few numbers these calls return.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -282,6 +282,24 @@ class ResidentPass(Protocol):
         """Push and sweep, `step` being `alone`; waits for all of it."""
 
 
+class SeedBlock(Protocol):
+    """Runs over the same tiles, side by side in lanes, each for teleport weights of its own."""
+
+    spec: StripeSpec
+
+    @property
+    def lanes(self) -> Sequence[Any]:
+        """The states of their rows."""
+
+    def run(
+        self, steps: Mapping[int, tuple[PushStep, SweepStep]]
+    ) -> dict[int, tuple[PushSums, TileSums, Floats]]:
+        """Push and sweep in these lanes, each step being `alone`; waits for all of it.
+
+        Returns the sums of each, and what `first_row` says.
+        """
+
+
 class Streams(ABC):
     """A backend with a memory of its own, through which tiles pass."""
 
@@ -316,6 +334,13 @@ class Streams(ABC):
         """Take whole passes of a stripe that is the only one, its groups there or in memory of the host.
 
         `row_bounds`: first row of each group, and the number of rows; int64.
+        """
+
+    @abstractmethod
+    def seed_block(self, state: Any, stream: Any, row_bounds: NDArray[np.int64]) -> SeedBlock:
+        """Run side by side for several teleport vectors; the first lane takes a state that has been finished.
+
+        All groups of the stream stay, and rows propose nothing and read 16 bits.
         """
 
     @abstractmethod

@@ -16,6 +16,7 @@ from oocpr.engine.devices import check_weighted, each_backend
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
 from oocpr.engine.method import Solution, as_distribution
 from oocpr.engine.reduction import first_state, is_over
+from oocpr.engine.seed_lanes import lanes_of, rank_side_by_side
 from oocpr.engine.stripe import Job
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.tiles.source import weight_scale_of
@@ -144,15 +145,17 @@ def rank_each(
     path: str,
     decoded: dict[str, SccGraph],
     **how: Any,
-) -> Iterator[Solution]:
+) -> Iterator[tuple[int, Solution]]:
     """Rank a graph in this process for one teleport vector after the other: what fits into memory stays.
+
+    Gives the number of each that is done, and its solution; they may overtake each other.
 
     `teleports` gives the same array again and again, with other numbers. `shown` gives what is told of the
     run of a number. The others are as for `rank_graph`, which is called for each with method ``components``.
     """
     if settings.method == "components":
         for number, teleport in enumerate(teleports):
-            yield rank_graph(
+            yield number, rank_graph(
                 store, plan, settings, path=path, teleport=teleport, decoded=decoded,
                 progress=shown(number), **how,
             )  # fmt: skip
@@ -161,8 +164,9 @@ def rank_each(
     if store.weights is not None:
         check_weighted(settings.method, how["kernel"])
     job, executor = replace(_job_of(store, plan, settings, **how), path=path), None
+    numbered = enumerate(teleports)
     with release_frames(), ExitStack() as stack:
-        for number, teleport in enumerate(teleports):
+        for number, teleport in numbered:
             begun = time.perf_counter()
             job = replace(job, teleport=teleport)
             if executor is None:
@@ -171,7 +175,13 @@ def rank_each(
                 executor.restart(teleport)
             resumed = Resumed(first_state(job, store.nodes), [])
             state, history = _run_passes(job, store, executor, resumed, None, shown(number))
-            yield _solution(job, executor, state, history, executor.finish(state, again=True), begun)
+            ranks = executor.finish(state, again=True)
+            yield number, _solution(job, executor, state, history, ranks, begun)
+            del ranks
+            if lanes_of(job) > 1:
+                # The tiles are there now.
+                for run, ranks in rank_side_by_side(job, executor.groups[0], numbered):
+                    yield run.number, _solution(job, executor, run.state, run.history, ranks, run.begun)
 
 
 def _job_of(

@@ -40,8 +40,17 @@ from oocpr.store.checkpoint import CheckpointFolder
 from oocpr.system import PIECE_ITEMS, in_background, usable_cores
 
 if TYPE_CHECKING:
-    from oocpr.engine.backend import Backend, HostBackend, PushSums, ResidentPass, SweepStep, TileSums
-    from oocpr.engine.method import Claims, State, StripeSums
+    from oocpr.engine.backend import (
+        Backend,
+        Floats,
+        HostBackend,
+        PushSums,
+        ResidentPass,
+        SeedBlock,
+        SweepStep,
+        TileSums,
+    )
+    from oocpr.engine.method import Balance, Claims, State, StripeSums
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore, WeightScale
     from oocpr.engine.tiles.stream import Tiles
@@ -452,16 +461,14 @@ class StripeGroup:
     def _stripe_sums(
         self, spec: StripeSpec, rows: Any, claims: Future[Claims], sums: TileSums, step: SweepStep
     ) -> StripeSums:
-        return method.StripeSums(
-            rows=spec.rows,
-            carry=step.damping * sums.carry[0],
-            norm=sums.norm,
-            with_change=sums.with_change,
-            with_residual=sums.with_residual,
-            peaks=sums.peaks,
-            first=self.backend.first_row(rows, step.live) if spec.rows else (0.0,) * (1 + len(step.live)),
-            balance=method.Balance(claims.result(), sums.marks, sums.residual) if step.key else None,
-        )
+        first = self.backend.first_row(rows, step.live) if spec.rows else (0.0,) * (1 + len(step.live))
+        balance = method.Balance(claims.result(), sums.marks, sums.residual) if step.key else None
+        return stripe_sums(spec, sums, step, first, balance)
+
+    def seed_block(self) -> SeedBlock:
+        """Runs side by side, one of which takes the rows of this one, which has been finished."""
+        backend = cast("Streams", self.backend)
+        return backend.seed_block(self.states[0], self.streams[0], self._store.tile_rows)
 
     def finish(
         self, state: State, out: NDArray[np.float64] | None = None, *, again: bool = False
@@ -494,6 +501,22 @@ class StripeGroup:
         """End what the streams of tiles are still doing, and free the tiles."""
         for stream in self.streams:
             stream.close()
+
+
+def stripe_sums(
+    spec: StripeSpec, sums: TileSums, step: SweepStep, first: Floats, balance: Balance | None = None
+) -> StripeSums:
+    """What a stripe reports of its tiles; `first` is what is told of its first row."""
+    return method.StripeSums(
+        rows=spec.rows,
+        carry=step.damping * sums.carry[0],
+        norm=sums.norm,
+        with_change=sums.with_change,
+        with_residual=sums.with_residual,
+        peaks=sums.peaks,
+        first=first,
+        balance=balance,
+    )
 
 
 def _begun(work: Callable[[], Claims], *, meanwhile: bool) -> Future[Claims]:

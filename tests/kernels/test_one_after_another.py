@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.seed_block import SeedBlock
 from oocpr.engine.settings import Settings
+from oocpr.plan.device_memory import SEED_LANES, seed_block_bytes
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored, check_each
@@ -64,6 +67,42 @@ def test_a_device_ranks_each_as_if_it_were_alone(
             return CudaBackend(device, pairs=not in_host, rows_in_host=in_host)
 
         check_each(tiles, plan, chosen, backend, GRAPH)
+
+
+@pytest.mark.parametrize("decoded", [False, True])
+@pytest.mark.parametrize("how", [{"method": "residual"}, {"sweeps": 1}, {"sweeps": 1, "dangling": "weakly"}])
+def test_lanes_side_by_side_have_the_bits_of_runs_by_themselves(
+    device: Device, how: dict[str, Any], decoded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    class Noted(SeedBlock):
+        def __init__(self, *given: Any) -> None:
+            before = device.allocated_bytes
+            super().__init__(*given)
+            made.append(device.allocated_bytes - before)
+
+    monkeypatch.setattr(import_module("oocpr.engine.cuda.seed_block"), "SeedBlock", Noted)
+    chosen = Settings(tol=1e-7, reads="bits16", **how)
+    with Stored(GRAPH, 300) as store:
+        plan, tiles = staying(store, chosen)
+        tiers = replace(plan.devices[0], pairs=False, memory=2**30)
+        plan = replace(plan, proposals=False, sweeps=1, devices=(tiers,))
+
+        def backend() -> CudaBackend:
+            return CudaBackend(device, pairs=False, layouts_stay=decoded)
+
+        # One by itself, and more than there are lanes: a lane that is done takes the next one.
+        found = check_each(tiles, plan, chosen, backend, GRAPH, range(40, 45 + SEED_LANES))
+        assert list(found) != sorted(found)
+        needed = seed_block_bytes(plan.stats, tiles.layout, plan.mixing if chosen.mixed else 0)
+        assert len(made) == 1
+        assert made[0] <= needed
+        # With a byte less than the lanes take, runs follow each other.
+        for more in (0, -1):
+            within = replace(tiers, memory=tiers.max_bytes + needed + more)
+            check_each(tiles, replace(plan, devices=(within,)), chosen, backend, GRAPH)
+            assert len(made) == 2
 
 
 @pytest.mark.parametrize("on_each", [2, 0])

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.baselines import BinThresholds, DecodedSpMV
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.cuda.group import DeviceGroup
+    from oocpr.engine.cuda.seed_block import SeedBlock
     from oocpr.engine.tiles.stream import TileBytes
     from oocpr.plan.device_memory import Inside
     from oocpr.plan.tile_groups import GroupLayout
@@ -416,6 +417,16 @@ class CudaBackend(Streams):
         """See Streams."""
         recorded = self._decoded is None and stream.recordable
         return ResidentPass(self, state, reads, stream, row_bounds, recorded=recorded)
+
+    def seed_block(self, state: RowState, stream: CudaTileStream, row_bounds: NDArray[np.int64]) -> SeedBlock:
+        """See Streams."""
+        from oocpr.engine.cuda.seed_block import SeedBlock
+
+        blocks, nonempty = self._largest[:2]
+        with self._device, self._lock:
+            block = SeedBlock(self._device, state, stream, row_bounds, (nonempty, blocks), self._faults)
+            self._opened += [ref(lane) for lane in block.lanes[1:]]
+        return block
 
     def first_row(self, state: RowState, live: tuple[int, ...]) -> Floats:  # noqa: ARG002
         """See Backend."""

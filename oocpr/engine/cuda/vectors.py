@@ -247,6 +247,8 @@ class RowState:
     `partitioned`: whether rows gather from one partition of the nodes after the other.
     `pairs`: whether proposals are gathered beside pushes.
     `divided`: whether what is pushed is divided by out-degrees before it is gathered.
+    `degree`: also a state of the same rows, whose divisors serve for both.
+    `stored`: zeros that receive the pushes; None to make them.
     The others are those of `allocate`, see Backend.
     """
 
@@ -254,7 +256,7 @@ class RowState:
         self,
         device: Device,
         spec: StripeSpec,
-        degree: NDArray[Any],
+        degree: NDArray[Any] | RowState,
         teleport: NDArray[np.float64] | None,
         start: NDArray[np.float64] | None,
         *,
@@ -262,8 +264,11 @@ class RowState:
         in_host: bool,
         partitioned: bool,
         divided: bool = True,
+        stored: Any = None,
     ) -> None:
-        self.weighted = bool(degree.dtype == np.float64)
+        self.weighted: bool = (
+            degree.weighted if isinstance(degree, RowState) else bool(degree.dtype == np.float64)
+        )
         self._kernel = device.load(
             "vectors.cu",
             READS=READ_STRUCTS[spec.reads],
@@ -295,7 +300,7 @@ class RowState:
         # The second is the memory of the first if that is the host's, else None.
         self.ranks, self._ranks_here = zeros(rows)
         self._landing: Landing | None = None
-        self.degree = copied(divisors(degree))
+        self.degree: Any = degree.degree if isinstance(degree, RowState) else copied(divisors(degree))
         self.teleport, self.start = copied(teleport), copied(start)
         self.residual = zeros(rows)[0]
         # float32: the last proposal, if anything is proposed
@@ -304,7 +309,9 @@ class RowState:
         self.changes = zeros((spec.slots, rows), np.uint16)[0]
         self.steps = zeros((spec.slots, rows), np.uint16)[0]
         # Last push and zeros behind it; in memory of the host if rows gather partitions of it.
-        self.stored = zeros(rows + GATHER_PADDING, READS[spec.reads].dtype, partitioned)[0]
+        if stored is None:
+            stored = zeros(rows + GATHER_PADDING, READS[spec.reads].dtype, partitioned)[0]
+        self.stored = stored
         self._slots = max(1, spec.slots)
         self.step = StepMemory(device, spec.slots)
         # Shape (tiles + 1, 2): what each tile leaves to the row that the next one owns; zeros first.

@@ -1,0 +1,44 @@
+// What products have in common that are balanced by edges: which blocks of 1024 edges a team of 32 lanes takes, and how the
+// sums of segments are joined that pass from block to block.
+#pragma once
+#include "group.cuh"
+
+// Which blocks of edges a team takes: of the `each` of its block of threads every COUNT-th, then of `each` behind those
+// of all blocks of threads.
+template <int COUNT> struct Turns {
+  u64 begin, block;
+  int team;
+  u32 each;
+
+  __device__ __forceinline__ Turns(int team, u32 each)
+      : begin(u64(blockIdx.x) * each), block(begin + team), team(team), each(each) {}
+
+  __device__ __forceinline__ void go_on() {
+    block += COUNT;
+    if (block < begin + each) return;
+    begin += u64(gridDim.x) * each;
+    block = begin + team;
+  }
+};
+
+// Adds to each segment what lies in blocks after its first, of which `heads` has the sums before the first segment that
+// begins there; one thread a block of edges, and all of a warp together.
+template <class T>
+__device__ __forceinline__ void join_block(const u32* begins, const u32* ranks, u32 blocks, const T* heads, T* sums) {
+  const u64 b = thread_number();
+  const bool there = b > 0 && b < blocks;
+  const u32 rank = there ? ranks[b] : 0;
+  // Here a segment goes on that began in the block before.
+  const bool joins = there && rank > ranks[b - 1] && !(begins[GROUP * b] & 1);
+  const bool longer = joins && b + 1 < blocks && ranks[b + 1] == rank;
+  if (joins && !longer) sums[rank - 1] += heads[b];
+  // A long one is added up by all lanes.
+  for (LaneMask left = ballot<WARP>(longer); left; left &= left - 1) {
+    const int source = lowest_bit(left);
+    const u32 own = shuffle(rank, source);
+    T sum = 0;
+    for (u64 k = shuffle(b, source) + lane(); k < blocks && ranks[k] == own; k += WARP) sum += heads[k];
+    sum = group_sum(sum);
+    if (lane() == 0) sums[own - 1] += sum;
+  }
+}
