@@ -358,6 +358,42 @@ extern "C" __global__ void finish(u64 rows, double* ranks, const double* residua
   if (row < rows) ranks[row] = ranks[row] + residual[row] + (row == 0 ? carry : 0);
 }
 
+// Tells of each block of rows the sums of what is above and of what is below zero, the largest, and the largest below
+// zero, as a positive number.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    describe(u64 rows, const double* ranks, double* described, u64 stride) {
+  double sums[2] = {0, 0}, most[2] = {0, 0};
+#pragma unroll 1
+  for (u64 row = u64(blockIdx.x) * ROWS + threadIdx.x; row < rows && row < (u64(blockIdx.x) + 1) * ROWS;
+       row += THREADS) {
+    const double rank = ranks[row];
+    sums[0] += rank > 0 ? rank : 0;
+    sums[1] += rank < 0 ? rank : 0;
+    most[0] = Most::of(most[0], rank);
+    most[1] = Most::of(most[1], -rank);
+  }
+  join<Add>(sums, described, stride, blockIdx.x);
+  join<Most>(most, described + 2 * stride, stride, blockIdx.x);
+}
+
+// Lists rows whose rank, `sign` times, is no less than `least`, in any order; `found` counts all of them.
+extern "C" __global__ void list_largest(u64 rows, const double* ranks, double sign, double least, u32 room, u32* found,
+                                        u32* listed, double* values) {
+  const u64 row = thread_number();
+  const double rank = row < rows ? sign * ranks[row] : 0;
+  if (row >= rows || !(rank >= least)) return;
+  const u32 place = atomicAdd(found, 1u);
+  if (place >= room) return;
+  listed[place] = u32(row);
+  values[place] = rank;
+}
+
+// Puts a few numbers where they belong.
+extern "C" __global__ void scatter(u64 count, const u32* places, const double* values, double* numbers) {
+  const u64 k = thread_number();
+  if (k < count) numbers[places[k]] = values[k];
+}
+
 // Tile-local sweeps: between two products with the edges that stay inside a tile (spmv.cu with LOCAL), each row becomes
 // what it has from outside and the sum of its segment.
 // start, sums, sends as in update.

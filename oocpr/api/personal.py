@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -168,31 +166,27 @@ def _rank_each(
         within = None if device == "cpu" else request.device_memory
         request = replace(request, device=device, device_memory=within)
         begin_contexts(named_devices(device))
-    teleport = np.zeros(store.nodes)
     (settings, plan, ranked), loading = plan_loaded(store, settings, request, progress)
     solutions: dict[int, Solution] = {}
 
-    def teleports() -> Iterator[NDArray[np.float64]]:
-        for first, end in pairwise(vectors.ptr.tolist()):
-            rows = vectors.rows[first:end]
-            teleport[rows] = vectors.weights[first:end]
-            yield teleport
-            teleport[rows] = 0.0
-
     with watched(silent) as compilation, store.unchanged():
-        for number, solution in rank_each(
+        for number, solution, found in rank_each(
             ranked,
             plan,
             settings,
-            teleports(),
+            vectors,
             partial(_as_part, progress, count),
             path=store.shared_path,
             decoded=kept.opened.decoded,
             backend=request.device,
             threads=request.threads,
             kernel=request.kernel,
+            top=kept.top,
         ):
-            kept.take(number, solution.ranks)
+            if found is None:
+                kept.take(number, solution.ranks)
+            else:
+                kept.ranks[number] = found
             # The next run has their memory.
             solutions[number] = replace(solution, ranks=np.empty(0))
             del solution

@@ -291,6 +291,23 @@ class SeedBlock(Protocol):
     def lanes(self) -> Sequence[Any]:
         """The states of their rows."""
 
+    def restart(self, lane: int, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
+        """Make a lane as before a run, for teleport weights of which all others are zero."""
+
+    def end(self, lane: int, carry: float) -> None:
+        """Sum p and r of all rows of a lane; `carry` is added to the first."""
+
+    def ranks(self, lane: int) -> NDArray[np.float64]:
+        """Give these sums; float64, shape (nodes,)."""
+
+    def largest(
+        self, lane: int, k: int, bound: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+        """Rows and ranks of the `k` largest sums, scaled to a sum of one; None if that takes all of them.
+
+        Raises DamagedError for what cannot be ranks with an error of `bound`.
+        """
+
     def run(
         self, steps: Mapping[int, tuple[PushStep, SweepStep]]
     ) -> dict[int, tuple[PushSums, TileSums, Floats]]:

@@ -485,7 +485,25 @@ def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.floa
         least, sums = zip(*scaled, strict=True)
         if -bound <= min(least) and abs(math.fsum(sums) - 1) <= bound + _ROUNDING:
             return ranks
-    raise DamagedError(
+    raise _no_ranks(total, bound)
+
+
+def checked_total(above: float, below: float, bound: float) -> float:
+    """Sum of ranks whose positive and negative ones sum to so much; raises DamagedError as `as_distribution`.
+
+    Examples
+    --------
+    >>> checked_total(0.75, -1e-17, 1e-10), checked_total(1e-17, -2.0, 1e-10)
+    (0.75, -2.0)
+    """
+    total = above + below
+    if math.isfinite(total) and total != 0 and min(above / total, below / total) >= -bound:
+        return total
+    raise _no_ranks(total, bound)
+
+
+def _no_ranks(total: float, bound: float) -> DamagedError:
+    return DamagedError(
         f"What came out sums to {total:g} and is not what ranks with an L1 error of {bound:.2g} can be: the "
         "store contradicts itself."
     )

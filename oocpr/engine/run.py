@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
+
+import numpy as np
 
 from oocpr.engine.checkpoint import KeptRun, Resumed
 from oocpr.engine.devices import check_weighted, each_backend
@@ -28,13 +30,13 @@ from oocpr.system import release_frames
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import Backend
     from oocpr.engine.checkpoint import Checkpoints
     from oocpr.engine.executors.local import Executor
     from oocpr.engine.method import PassRecord, State
+    from oocpr.engine.scc.personal import SeedVectors
     from oocpr.engine.scc.run import SccGraph
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
@@ -135,38 +137,52 @@ def rank_graph(
         return _solve_tiles(job, store, client, checkpoints, progress)
 
 
+class SeedRanks(NamedTuple):
+    """What was found for the seed of a number.
+
+    `largest`: rows and values of the largest ranks, if only those were wanted and found; the solution has no
+    ranks then.
+    """
+
+    number: int
+    solution: Solution
+    largest: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None
+
+
 def rank_each(
     store: RankedStore,
     plan: Plan,
     settings: Settings,
-    teleports: Iterable[NDArray[np.float64]],
+    seeds: SeedVectors,
     shown: Callable[[int], Progress],
     *,
     path: str,
     decoded: dict[str, SccGraph],
+    top: int | None = None,
     **how: Any,
-) -> Iterator[tuple[int, Solution]]:
-    """Rank a graph in this process for one teleport vector after the other: what fits into memory stays.
+) -> Iterator[SeedRanks]:
+    """Rank a graph in this process for each of many teleport vectors: what fits into memory stays.
 
-    Gives the number of each that is done, and its solution; they may overtake each other.
-
-    `teleports` gives the same array again and again, with other numbers. `shown` gives what is told of the
-    run of a number. The others are as for `rank_graph`, which is called for each with method ``components``.
+    They are ranked one after the other or, where all stays on a device that has room, side by side, and may
+    overtake each other then. `shown` gives what is told of the run of a number, if it is one by itself; `top`
+    is how many of the largest ranks are wanted at most. The others are as for `rank_graph`, which is called
+    for each with method ``components``.
     """
+    teleports = enumerate(seeds.dense(store.nodes))
     if settings.method == "components":
-        for number, teleport in enumerate(teleports):
-            yield number, rank_graph(
+        for number, teleport in teleports:
+            solution = rank_graph(
                 store, plan, settings, path=path, teleport=teleport, decoded=decoded,
                 progress=shown(number), **how,
             )  # fmt: skip
+            yield SeedRanks(number, solution)
         return
     plan.validate()
     if store.weights is not None:
         check_weighted(settings.method, how["kernel"])
     job, executor = replace(_job_of(store, plan, settings, **how), path=path), None
-    numbered = enumerate(teleports)
     with release_frames(), ExitStack() as stack:
-        for number, teleport in numbered:
+        for number, teleport in teleports:
             begun = time.perf_counter()
             job = replace(job, teleport=teleport)
             if executor is None:
@@ -176,12 +192,20 @@ def rank_each(
             resumed = Resumed(first_state(job, store.nodes), [])
             state, history = _run_passes(job, store, executor, resumed, None, shown(number))
             ranks = executor.finish(state, again=True)
-            yield number, _solution(job, executor, state, history, ranks, begun)
-            del ranks
+            yield SeedRanks(number, _solution(job, executor, state, history, ranks, begun))
             if lanes_of(job) > 1:
                 # The tiles are there now.
-                for run, ranks in rank_side_by_side(job, executor.groups[0], numbered):
-                    yield run.number, _solution(job, executor, run.state, run.history, ranks, run.begun)
+                del ranks
+                yield from _rank_in_lanes(job, executor, seeds, number + 1, top)
+                return
+
+
+def _rank_in_lanes(
+    job: Job, executor: LocalExecutor, seeds: SeedVectors, first: int, top: int | None
+) -> Iterator[SeedRanks]:
+    for run, ranks, largest in rank_side_by_side(job, executor.groups[0], seeds, first, top):
+        solution = _solution(job, executor, run.state, run.history, ranks, run.begun)
+        yield SeedRanks(run.number, solution, largest)
 
 
 def _job_of(
@@ -312,7 +336,7 @@ def _solution(
     executor: Executor,
     state: State,
     history: list[PassRecord],
-    ranks: NDArray[np.float64],
+    ranks: NDArray[np.float64] | None,
     begun: float,
 ) -> Solution:
     settings = job.settings
@@ -320,7 +344,7 @@ def _solution(
     peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
     preparing = executor.preparing_seconds()
     return Solution(
-        ranks=as_distribution(ranks, bound),
+        ranks=np.empty(0) if ranks is None else as_distribution(ranks, bound),
         error_bound=bound,
         converged=settings.satisfied(state.residuals[-1]),
         history=tuple(history),

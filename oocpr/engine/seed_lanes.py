@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from oocpr.engine import method
-from oocpr.engine.reduction import first_state, is_over, record_pass
+from oocpr.engine.reduction import is_over, record_pass
 from oocpr.engine.stripe import stripe_sums
 from oocpr.engine.tiles.stream import PassTraffic
 from oocpr.plan.device_memory import SEED_LANES, seed_block_bytes
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.method import PassRecord, State
+    from oocpr.engine.scc.personal import SeedVectors
     from oocpr.engine.stripe import Job, StripeGroup
 
 
@@ -46,26 +47,35 @@ def lanes_of(job: Job) -> int:
     return SEED_LANES if stays and pushes_only and plain and fits else 1
 
 
-def rank_side_by_side(
-    job: Job, group: StripeGroup, teleports: Iterator[tuple[int, NDArray[np.float64]]]
-) -> Iterator[tuple[LaneRun, NDArray[np.float64]]]:
-    """Rank for one teleport vector after the other, several at a time; gives the ranks of each that is done.
+class LaneRanks(NamedTuple):
+    """A run that is done, with its ranks, or rows and ranks of the largest if no others are wanted."""
 
-    `group` has been finished. `teleports` gives numbers, and the same array again and again.
+    run: LaneRun
+    ranks: NDArray[np.float64] | None
+    largest: tuple[NDArray[np.int64], NDArray[np.float64]] | None
+
+
+def rank_side_by_side(
+    job: Job, group: StripeGroup, seeds: SeedVectors, first: int, top: int | None
+) -> Iterator[LaneRanks]:
+    """Rank for the seeds from number `first` on, several at a time; gives each that is done.
+
+    `group` has been finished. `top`: how many of the largest ranks are wanted; None for all.
     """
-    settings, block, backend = job.settings, group.seed_block(), group.backend
-    nodes, running, free = block.spec.nodes, dict[int, LaneRun](), list(range(len(block.lanes)))
+    settings, block = job.settings, group.seed_block()
+    running, free, waiting = (
+        dict[int, LaneRun](),
+        list(range(len(block.lanes))),
+        iter(range(first, len(seeds))),
+    )
 
     def fill() -> None:
-        while free:
-            found = next(teleports, None)
-            if found is None:
-                return
-            number, teleport = found
-            lane = free.pop()
-            backend.restart(block.lanes[lane], teleport)
-            state = first_state(replace(job, teleport=teleport), nodes)
-            running[lane] = LaneRun(number, state, time.perf_counter())
+        while free and (number := next(waiting, None)) is not None:
+            lane, (rows, weights) = free.pop(), seeds.of(number)
+            block.restart(lane, rows, weights)
+            running[lane] = LaneRun(
+                number, method.begin(settings, 1, float(weights.max())), time.perf_counter()
+            )
 
     fill()
     while running:
@@ -73,19 +83,22 @@ def rank_side_by_side(
         steps = {
             lane: (
                 method.push_step(settings, run.state, 0),
-                method.sweep_step(settings, run.state, nodes, None),
+                method.sweep_step(settings, run.state, block.spec.nodes, None),
             )
             for lane, run in running.items()
         }
         done = block.run(steps)
         taken = time.perf_counter() - begun
-        for lane, (pushed, sums, first) in done.items():
+        for lane, (pushed, sums, first_row) in done.items():
             run = running[lane]
-            report = stripe_sums(block.spec, sums, steps[lane][1], first)
+            report = stripe_sums(block.spec, sums, steps[lane][1], first_row)
             run.state = method.end_pass(run.state, [pushed], [report])
             run.history.append(record_pass(job, run.state, PassTraffic(0, 0.0), taken))
             if is_over(settings, run.state):
                 free.append(lane)
-                yield run, backend.finish(block.lanes[lane], run.state.carries[0])
                 del running[lane]
+                block.end(lane, run.state.carries[0])
+                bound = settings.bound(run.state.residuals[-1])
+                largest = None if top is None else block.largest(lane, top, bound)
+                yield LaneRanks(run, None if largest else block.ranks(lane), largest)
         fill()

@@ -160,16 +160,19 @@ SEED_LANES = 8
 def seed_block_bytes(stats: GraphStats, layout: GroupLayout, mixing: int) -> int:
     """Bytes of a device that runs take side by side, beyond those of one.
 
-    Each has rows of its own; a node has what each pushes twice, once side by side; and a segment has a sum of
-    each.
+    Each has rows of its own; a node has what each pushes twice, once side by side; a segment has a sum of
+    each; and rows are listed to find the largest of one.
     """
     rows, tiles = stats.nodes, int(layout.sizes[:, 0].sum())
     largest = GroupSizes(*layout.sizes.max(axis=0).tolist())
     sums = 1 + 2 * max(1, mixing)
     lane = 24 * rows + history_bytes(rows, mixing)
     lane += 8 * sums * (rows // 1024 + 2 * tiles + 1) + 16 * (tiles + 1) + 8 * POOL_BYTES
+    listed = 4 * rows
     numbers = 2 * 2 * SEED_LANES * (rows + 8)
-    return (SEED_LANES - 1) * lane + numbers + 8 * SEED_LANES * (largest.nonempty + largest.blocks + 2)
+    return (
+        (SEED_LANES - 1) * lane + numbers + listed + 8 * SEED_LANES * (largest.nonempty + largest.blocks + 2)
+    )
 
 
 MAX_AT_ONCE = 64 << 20

@@ -24,6 +24,7 @@ from oocpr.engine.planning import PlannedRun, RunRequest, plan_request, plan_run
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.reduction import PassReport, reduce_pass
 from oocpr.engine.run import rank_each, rank_graph
+from oocpr.engine.scc.personal import SeedVectors
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import StripeGroup
 from oocpr.engine.tiles.groups import GroupedStore
@@ -327,38 +328,35 @@ def check_each(
     backend: Callable[[], Any],
     graph: Digraph,
     nodes: Sequence[int] = (),
-) -> dict[int, Solution]:
+) -> list[int]:
     """Rank for one teleport vector after another: each has the bits of a run by itself, and is right.
 
-    There are four, and one for each of the `nodes`. Returns what is found.
+    There are four, and one for each of the `nodes`. Returns their numbers in the order in which they end.
     """
     rng = np.random.default_rng(3)
     vectors = [np.eye(graph.nodes)[17], rng.random(graph.nodes), np.eye(graph.nodes)[graph.nodes - 1]]
     vectors = [vector / vector.sum() for vector in (*vectors, vectors[0])]
     vectors += [np.eye(graph.nodes)[node] for node in nodes]
-    teleport = np.empty(graph.nodes)
-
-    def given() -> Iterator[NDArray[np.float64]]:
-        for vector in vectors:
-            teleport[:] = vector
-            yield teleport
-
+    entries = [np.flatnonzero(vector) for vector in vectors]
+    ptr = np.cumsum([0, *map(len, entries)])
+    weights = np.concatenate([vector[rows] for vector, rows in zip(vectors, entries, strict=True)])
+    seeds = SeedVectors(ptr, np.concatenate(entries), weights)
     how: dict[str, Any] = {"threads": 1, "kernel": None}
     seen: list[tuple[int, float]] = []
-    found = dict(
+    found = list(
         rank_each(
-            store, plan, settings, given(), lambda number: lambda _, done, *__: seen.append((number, done)),
+            store, plan, settings, seeds, lambda number: lambda _, done, *__: seen.append((number, done)),
             path="", decoded={}, backend=backend(), **how,
         )
     )  # fmt: skip
     assert {number for number, _ in seen} <= set(range(len(vectors)))
-    assert len(found) == len(vectors)
-    for number, vector in enumerate(vectors):
-        one = found[number]
+    assert sorted(each.number for each in found) == list(range(len(vectors)))
+    for number, one, _ in found:
+        vector = vectors[number]
         alone = rank_graph(store, plan, settings, backend=backend(), teleport=vector, **how)
         assert one.converged
         assert np.array_equal(one.ranks, alone.ranks)
         assert [record.residual for record in one.history] == [record.residual for record in alone.history]
         exact = exact_ranks(graph, settings.damping, vector, settings.dangling)
         assert np.abs(one.ranks - exact).sum() <= one.error_bound + 1e-13
-    return found
+    return [each.number for each in found]

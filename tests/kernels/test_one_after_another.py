@@ -6,14 +6,19 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.seed_block import SeedBlock
+from oocpr.engine.run import rank_each
+from oocpr.engine.scc.personal import SeedVectors
 from oocpr.engine.settings import Settings
 from oocpr.plan.device_memory import SEED_LANES, seed_block_bytes
+from oocpr.progress import silent
+from oocpr.result.ranks import largest
 
-from ..engine.digraphs import random_digraph
+from ..engine.digraphs import Digraph, random_digraph
 from ..engine.running import Stored, check_each
 from .several import plan_for
 from .test_partitions import backend_of, sliced_plan
@@ -94,7 +99,7 @@ def test_lanes_side_by_side_have_the_bits_of_runs_by_themselves(
 
         # One by itself, and more than there are lanes: a lane that is done takes the next one.
         found = check_each(tiles, plan, chosen, backend, GRAPH, range(40, 45 + SEED_LANES))
-        assert list(found) != sorted(found)
+        assert found != sorted(found)
         needed = seed_block_bytes(plan.stats, tiles.layout, plan.mixing if chosen.mixed else 0)
         assert len(made) == 1
         assert made[0] <= needed
@@ -103,6 +108,36 @@ def test_lanes_side_by_side_have_the_bits_of_runs_by_themselves(
             within = replace(tiers, memory=tiers.max_bytes + needed + more)
             check_each(tiles, replace(plan, devices=(within,)), chosen, backend, GRAPH)
             assert len(made) == 2
+
+
+@pytest.mark.parametrize("top", [0, 2, 3])
+def test_the_largest_ranks_of_lanes_are_found_on_the_device(device: Device, top: int) -> None:
+    graph = random_digraph(9000, 27_000, seed=9)
+    # Behind the others, where nothing leaves: it reaches itself alone, so that all others are equal.
+    graph = Digraph(graph.nodes + 1, graph.src, graph.dst)
+    seeds = SeedVectors(np.arange(5), np.array([9, 17, graph.nodes - 1, 400]), np.ones(4))
+    chosen, found = Settings(sweeps=1, tol=1e-7), {}
+    with Stored(graph, 15_000) as store:
+        plan, tiles = staying(store, chosen)
+        tiers = replace(plan.devices[0], pairs=False, memory=2**30)
+        plan = replace(plan, proposals=False, sweeps=1, devices=(tiers,))
+        for wanted in (None, top):
+            made = rank_each(
+                tiles, plan, chosen, seeds, lambda _: silent, path="", decoded={}, top=wanted, threads=1,
+                kernel=None, backend=CudaBackend(device, pairs=False, layouts_stay=True),
+            )  # fmt: skip
+            found[wanted] = {each.number: each for each in made}
+    for number, one in found[top].items():
+        expected = largest([found[None][number].solution.ranks], top)
+        # Nine blocks of rows are four for each of two; the first run is one by itself.
+        listed = top == 2 and number in (1, 3)
+        assert (one.largest is not None) == listed
+        if listed:
+            assert one.solution.ranks.size == 0
+            assert np.array_equal(one.largest[0], expected[0])
+            np.testing.assert_allclose(one.largest[1], expected[1], rtol=1e-15)
+        else:
+            assert np.array_equal(one.solution.ranks, found[None][number].solution.ranks)
 
 
 @pytest.mark.parametrize("on_each", [2, 0])

@@ -117,6 +117,28 @@ class SeedBlock:
             device.record_event().synchronize()
         return {lane: self._reported(self.lanes[lane], step) for lane, (_, step) in steps.items()}
 
+    def restart(self, lane: int, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
+        """See SeedBlock of oocpr.engine.backend."""
+        with self._device:
+            self.lanes[lane].restart(rows, weights)
+
+    def end(self, lane: int, carry: float) -> None:
+        """See there."""
+        with self._device:
+            self.lanes[lane].end(carry)
+
+    def ranks(self, lane: int) -> NDArray[np.float64]:
+        """See there."""
+        with self._device:
+            return self._device.bring(self.lanes[lane].ranks)
+
+    def largest(
+        self, lane: int, k: int, bound: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+        """See there."""
+        with self._device:
+            return self.lanes[lane].largest(k, bound)
+
     @staticmethod
     def _reported(state: RowState, step: SweepStep) -> tuple[PushSums, TileSums, Floats]:
         sums, faults = state.tile_sums(step)

@@ -7,6 +7,7 @@ carries whole lines; only what rows gather, a few bytes a node, is read in no or
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 
 from oocpr.engine.backend import Floats, PushSums, TileSums
 from oocpr.engine.cpu.numbers import divisors
-from oocpr.engine.cuda.device import THREADS, grid, to_device
+from oocpr.engine.cuda.device import THREADS, download, grid, to_device
 from oocpr.engine.cuda.host_memory import Landing
 from oocpr.engine.cuda.spmv import GATHER_PADDING, READ_STRUCTS
+from oocpr.engine.method import checked_total
 from oocpr.engine.number_formats import READS
 from oocpr.plan.device_memory import STAGED_NUMBERS
 from oocpr.plan.partition import partition_bounds, partition_nodes
@@ -482,12 +484,16 @@ class RowState:
                 self._landing = Landing(self._device, self.spec.rows)
             self._landing.pin_until(event)
 
-    def finish(self, carry: float, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Sum of ranks and residual, in the memory of the ranks; brought to `out` if it is given."""
+    def end(self, carry: float) -> None:
+        """Add the residual to the ranks, in their memory."""
         rows = self.spec.rows
         if rows:
             arguments = (np.uint64(rows), self.ranks, self.residual, np.float64(carry))
             self._kernel("finish")(grid(rows), (THREADS,), arguments)
+
+    def finish(self, carry: float, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Sum of ranks and residual, in the memory of the ranks; brought to `out` if it is given."""
+        self.end(carry)
         if self._landing is not None and out is None:
             landing, self._landing = self._landing, None
             return landing.bring(self.ranks)
@@ -499,6 +505,50 @@ class RowState:
             return self._ranks_here
         out[:] = self._ranks_here
         return out
+
+    def restart(self, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
+        """Make all as before a run, with these rows' teleport weights instead of others."""
+        for array in (self.ranks, self.residual, self.push, self.changes, self.steps, self.teleport):
+            array[:] = 0
+        places, values = (to_device(self._device, each) for each in (rows.astype(np.uint32), weights))
+        self._kernel("scatter")(
+            grid(len(rows)), (THREADS,), (np.uint64(len(rows)), places, values, self.teleport)
+        )
+
+    def largest(self, k: int, bound: float) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+        """Rows and ranks of the `k` largest, once it has ended, as `as_distribution` and `largest` find them.
+
+        Sums are added in another order, so last bits may differ. None if there are few rows, or so many that
+        are equal that all have to be looked at.
+        """
+        rows, device = self.spec.rows, self._device
+        blocks, room = -(-rows // THREAD_BLOCK_ROWS), k * THREAD_BLOCK_ROWS
+        if k == 0 or blocks < 4 * k:
+            return None
+        there = device.xp.empty((4, blocks))
+        self._kernel("describe")(
+            (blocks,), (THREADS,), (np.uint64(rows), self.ranks, there, np.uint64(blocks))
+        )
+        above, below, *largest = download(there)
+        total = checked_total(math.fsum(above), math.fsum(below), bound)
+        # That many blocks have a row that is no less than this.
+        least = np.partition(largest[total < 0], blocks - k)[blocks - k]
+        found, listed = device.xp.zeros(1, np.uint32), device.xp.empty(room, np.uint32)
+        values = device.xp.empty(room)
+        self._kernel("list_largest")(
+            grid(rows),
+            (THREADS,),
+            (
+                np.uint64(rows), self.ranks, np.float64(math.copysign(1, total)), np.float64(least),
+                np.uint32(room), found, listed, values,
+            ),
+        )  # fmt: skip
+        count = int(download(found)[0])
+        if count > room:
+            return None
+        numbers, ranks = download(listed[:count]).astype(np.int64), download(values[:count])
+        order = np.lexsort((numbers, -ranks))[:k]
+        return numbers[order], ranks[order] / abs(total)
 
     def _total(
         self, place: int, vectors: int, added: int, count: int, carry: int = 0, faults: Any = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from queue import SimpleQueue
 from threading import Event, Lock
@@ -52,6 +52,20 @@ class SeedVectors(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.ptr) - 1
+
+    def of(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Rows and weights of a vector."""
+        entries = slice(self.ptr[number], self.ptr[number + 1])
+        return self.rows[entries], self.weights[entries]
+
+    def dense(self, nodes: int) -> Iterator[NDArray[np.float64]]:
+        """Give each vector with all its zeros, in the same array again and again; shape (nodes,)."""
+        vector = np.zeros(nodes)
+        for number in range(len(self)):
+            rows, weights = self.of(number)
+            vector[rows] = weights
+            yield vector
+            vector[rows] = 0.0
 
     def chosen(self, numbers: NDArray[np.int64], width: int) -> SeedVectors:
         """Take the vectors of these numbers, and empty ones up to `width`."""
