@@ -19,6 +19,7 @@ PROGRAMS = {
     "start": ("device_start", "whole runs of stored graphs in new processes, by parts, beside rates alone"),
     "budgets": ("device_budgets", "a stored graph within less and less of a device's memory"),
     "workers": ("device_workers", "a stored graph by a Dask worker for each device, beside one process"),
+    "seeds": ("device_seeds", "personalized ranks of a stored graph for many seeds"),
     "segments": ("device_segments", "products of numbers in segments by bits read, beside float64"),
     "tune": ("device_tune", "the best launch constants of the products"),
 }

@@ -519,7 +519,7 @@ class RowState:
         """Rows and ranks of the `k` largest, once it has ended, as `as_distribution` and `largest` find them.
 
         Sums are added in another order, so last bits may differ. None if there are few rows, or so many that
-        are equal that all have to be looked at.
+        are equal and not zero that all have to be looked at.
         """
         rows, device = self.spec.rows, self._device
         blocks, room = -(-rows // THREAD_BLOCK_ROWS), k * THREAD_BLOCK_ROWS
@@ -531,8 +531,8 @@ class RowState:
         )
         above, below, *largest = download(there)
         total = checked_total(math.fsum(above), math.fsum(below), bound)
-        # That many blocks have a row that is no less than this.
-        least = np.partition(largest[total < 0], blocks - k)[blocks - k]
+        # That many blocks have a row that is no less than this; all that are not zero are listed at most.
+        least = max(np.partition(largest[total < 0], blocks - k)[blocks - k], np.nextafter(0.0, 1.0))
         found, listed = device.xp.zeros(1, np.uint32), device.xp.empty(room, np.uint32)
         values = device.xp.empty(room)
         self._kernel("list_largest")(
@@ -548,7 +548,8 @@ class RowState:
             return None
         numbers, ranks = download(listed[:count]).astype(np.int64), download(values[:count])
         order = np.lexsort((numbers, -ranks))[:k]
-        return numbers[order], ranks[order] / abs(total)
+        zeros = np.setdiff1d(np.arange(k), numbers)[: k - len(order)]
+        return np.append(numbers[order], zeros), np.append(ranks[order] / abs(total), np.zeros(len(zeros)))
 
     def _total(
         self, place: int, vectors: int, added: int, count: int, carry: int = 0, faults: Any = None
