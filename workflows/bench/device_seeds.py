@@ -1,7 +1,7 @@
 """Personalized ranks of a stored graph for many seeds on a CUDA device, beside a run for one seed.
 
-Seeds are nodes drawn among those with out-edges; of each the ten nodes that rank highest are kept. A run before
-leaves out compiling. Such as::
+Seeds are nodes drawn among those with out-edges; of each the ten nodes that rank highest are kept. Compiled
+kernels are there, from a run before. Such as::
 
     python3 workflows/bench/device.py seeds r26.zarr --counts 32 1000 --out device-seeds.json
 """
