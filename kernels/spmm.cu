@@ -7,6 +7,7 @@
 //   READS     format of the gathered numbers, a struct of narrow.cuh
 //   VECTORS   numbers of a node, 16 bytes together
 //   DECODED   1: columns were decoded before; see decode_columns of decode.cu, whose `fours` they are
+//   ABREAST   nodes whose numbers are on their way to a lane at a time
 //   TEAMS     teams of 32 lanes in a block of threads
 //   RESIDENT  blocks of threads that shall share a multiprocessor
 #include "balanced.cuh"
@@ -23,6 +24,9 @@
 #else
 #define DECODED_COLUMNS
 #endif
+#ifndef ABREAST
+#define ABREAST 8
+#endif
 #ifndef TEAMS
 #define TEAMS 4
 #endif
@@ -36,8 +40,6 @@ struct __align__(16) Numbers {
 static_assert(sizeof(Numbers) == 16, "one load brings them");
 
 namespace {
-
-constexpr int ABREAST = 8;  // nodes whose numbers are on their way to a lane at a time
 
 // Where sums go: those of a vector are `stride` places behind those of the one before.
 struct Places {

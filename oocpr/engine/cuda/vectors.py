@@ -530,7 +530,7 @@ class RowState:
             (blocks,), (THREADS,), (np.uint64(rows), self.ranks, there, np.uint64(blocks))
         )
         above, below, *largest = download(there)
-        total = checked_total(math.fsum(above), math.fsum(below), bound)
+        total = checked_total(float(above.sum()), float(below.sum()), bound)
         # That many blocks have a row that is no less than this; all that are not zero are listed at most.
         least = max(np.partition(largest[total < 0], blocks - k)[blocks - k], np.nextafter(0.0, 1.0))
         found, listed = device.xp.zeros(1, np.uint32), device.xp.empty(room, np.uint32)
