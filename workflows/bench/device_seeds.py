@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=7, help="of the draw")
     parser.add_argument("--out", type=Path, required=True, help="where the JSON goes")
     options = parser.parse_args(arguments)
-    found: dict[str, Any] = {"provenance": provenance("device.py seeds"), "graphs": {}}
+    found: dict[str, Any] = {"provenance": provenance("device.py"), "graphs": {}}
     for path in options.stores:
         graph = oocpr.open_graph(path)
         cells = {"nodes": graph.nodes, "edges": graph.edges, **measure(graph, options)}

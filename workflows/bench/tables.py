@@ -15,17 +15,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import captions as cap
+from markdown import Cells, digits, seconds, table
+from paper_tables import contest, papers, segments
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 ORDERS = ("keep", "degree", "bfs", "dfs", "auto")
 PAGE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 BEGIN, END = "<!-- results:begin -->\n", "<!-- results:end -->\n"
-
-Cells = dict[str, Any]
 
 BUDGET_ROWS: dict[str, Callable[[Cells], str]] = {
     "peak memory of the device": lambda cell: _mib(cell.get("most that the driver said, MiB")),
@@ -43,12 +42,6 @@ def load(name: str) -> Cells:
     return found
 
 
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """Lines of a Markdown table, numbers to the right."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return [f"| {' | '.join(line)} |" for line in lines]
-
-
 def provenance(name: str) -> list[str]:
     """Say by which command, when and on what a file of results was measured."""
     run = load(name)["provenance"]
@@ -59,17 +52,6 @@ def provenance(name: str) -> list[str]:
         f"`{run['command']}`, {run['date']}, commit {run['commit']}; {run['machine']};"
         f" versions {versions}. [All figures](../workflows/bench/results/{name}.json).",
     ]
-
-
-def seconds(values: list[float], scale: float = 1.0, unit: str = "s") -> str:
-    """Median of some times, with the fastest and the slowest."""
-    low, middle, high = (_digits(scale * value) for value in (min(values), median(values), max(values)))
-    return f"{middle} {unit} ({low}-{high})" if len(values) > 1 else f"{middle} {unit}"
-
-
-def _digits(value: float) -> str:
-    decimals = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
-    return f"{value:.{decimals}f}"
 
 
 def _mib(value: float | None) -> str:
@@ -94,7 +76,7 @@ def peers(found: Cells, kind: str, scale: float = 1.0, unit: str = "s") -> list[
             return f"{one['status']}: {one['reason']}"
         text = seconds(one["seconds"], scale, unit)
         if program != "oocpr":
-            text += f" {_digits(median(one['seconds']) / median(cells['oocpr']['seconds']))}x"
+            text += f" {digits(median(one['seconds']) / median(cells['oocpr']['seconds']))}x"
         return text if one["status"] == "reached" else f"{text}, not reached: error {one['error']:.1e}"
 
     return table(head, [[cap.PROGRAMS[p], *(cell(cells, p) for cells in graphs.values())] for p in programs])
@@ -374,45 +356,6 @@ def orders(found: Cells) -> list[str]:
     return table(["graph", "edges", *ORDERS, "import dfs", "import auto"], rows)
 
 
-def whole_run(cell: Cells, default: Cells) -> str:
-    """Time and passes of runs, and times over those of the default."""
-    taken, usual = median(cell["seconds"]), median(default["seconds"])
-    over = "" if cell is default else f", {taken / usual:.1f}x"
-    passes = cell["passes"] if isinstance(cell["passes"], int) else median(cell["passes"])
-    return f"{taken * 1e3:.3g} ms, {passes:.0f} passes{over}"
-
-
-def papers(found: Cells) -> list[str]:
-    """Whole runs of systems to a certified error, their passes, and times over that of the default."""
-    ran = {name: graph["systems"] for name, graph in found["graphs"].items()}
-    systems = max(map(list, ran.values()), key=len)
-    rows = []
-    for name, cells in ran.items():
-        default = cells[systems[0]]["certified"]
-        row = [
-            whole_run(cells[system]["certified"], default) if system in cells else "needs more"
-            for system in systems
-        ]
-        rows.append([name, f"{found['graphs'][name]['edges'] / 1e6:.2f} M", *row])
-    return table(["graph", "edges", *systems], rows)
-
-
-def segments(found: Cells) -> list[str]:
-    """Products of numbers in segments: time, and how many times as fast as float64 in the same layout."""
-    (graph,) = (cells for name, cells in found.items() if "edges" in cells)
-    rows = []
-    for what in (
-        "float64",
-        *(f"{64 // n * read} bits of {n} segments" for n in (2, 4) for read in range(1, n + 1)),
-    ):
-        row = [what]
-        for layout in ("CSR", "ELL"):
-            taken, plain = graph[f"{layout}, {what}, ms"], graph[f"{layout}, float64, ms"]
-            row.append(f"{taken:.3g} ms, {plain / taken:.2f}x")
-        rows.append(row)
-    return table(["read", "rows one after the other (CSR)", "rows side by side (ELL)"], rows)
-
-
 def seeds(found: Cells) -> list[str]:
     """Personalized ranks of many seeds, and by programs that rank one at a time."""
     graphs = found["graphs"]
@@ -445,16 +388,30 @@ def seeds(found: Cells) -> list[str]:
     return table(head, rows)
 
 
-def contest(found: Cells) -> list[str]:
-    """Personalized ranks by the steps of the contest report, against exact ones."""
+def device_seeds(found: Cells) -> list[str]:
+    """Personalized ranks of many seeds on a device: one by itself, in turn, and side by side."""
     rows = []
     for name, graph in found["graphs"].items():
-        default, row = next(iter(graph["steps"].values())), [name]
-        for cell in graph["steps"].values():
-            right = 100 * sum(cell["top"]) / len(cell["top"])
-            row.append(f"{whole_run(cell, default)}, L1 {max(cell['L1']):.0e}, {right:.0f} %")
-        rows.append(row)
-    return table(["graph", *graph["steps"]], rows)
+        ones = graph["one seed, seconds"]
+        usual, in_turn = median(ones), graph["8 seeds one after the other, seconds"]
+        rows.append([f"{name}, one seed", seconds(ones), "", ""])
+        rows.append(
+            [
+                f"{name}, 8 seeds in turn",
+                seconds([in_turn]),
+                f"{in_turn / 8:.3f} s",
+                f"{in_turn / usual:.1f}x",
+            ]
+        )
+        for count, cell in graph["side by side"].items():
+            taken = median(cell["seconds"])
+            rows.append(
+                [
+                    f"{name}, {count} seeds side by side", seconds(cell["seconds"]),
+                    f"{taken / int(count):.3f} s", f"{taken / usual:.1f}x",
+                ]
+            )  # fmt: skip
+    return table(["", "time", "each", "times one seed"], rows)
 
 
 def page() -> str:
@@ -480,6 +437,8 @@ def page() -> str:
         ("Time to a true L1 error of 1e-10, two cores", cap.PEERS,
          peers(load("cpu-peers"), "times"), "cpu-peers"),
         ("Personalized ranks of many seeds, two cores", cap.SEEDS, seeds(load("seeds")), "seeds"),
+        ("Personalized ranks of many seeds, one H200", cap.SEEDS_DEVICE,
+         device_seeds(load("device-seeds-h200")), "device-seeds-h200"),
         ("One float64-accurate sweep in memory", cap.SWEEPS,
          peers(load("cpu-peers"), "sweeps", 1000.0, "ms"), "cpu-peers"),
         ("From disk, within 640 MiB", cap.DISKS, disk(load("disk-stream")), "disk-stream"),
