@@ -301,11 +301,11 @@ class SeedBlock(Protocol):
         """Give these sums; float64, shape (nodes,)."""
 
     def largest(
-        self, lane: int, k: int, bound: float
+        self, lane: int, k: int, bound: float, pushed: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
         """Rows and ranks of the `k` largest sums, scaled to a sum of one; None if that takes all of them.
 
-        Raises DamagedError for what cannot be ranks with an error of `bound`.
+        Raises DamagedError for what cannot be ranks with an error of `bound`, `pushed` being their sum.
         """
 
     def run(

@@ -344,7 +344,7 @@ def _solution(
     peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
     preparing = executor.preparing_seconds()
     return Solution(
-        ranks=np.empty(0) if ranks is None else as_distribution(ranks, bound),
+        ranks=np.empty(0) if ranks is None else as_distribution(ranks, bound, state.total or None),
         error_bound=bound,
         converged=settings.satisfied(state.residuals[-1]),
         history=tuple(history),

@@ -99,6 +99,6 @@ def rank_side_by_side(
                 del running[lane]
                 block.end(lane, run.state.carries[0])
                 bound = settings.bound(run.state.residuals[-1])
-                largest = None if top is None else block.largest(lane, top, bound)
+                largest = None if top is None else block.largest(lane, top, bound, run.state.total)
                 yield LaneRanks(run, None if largest else block.ranks(lane), largest)
         fill()

@@ -10,7 +10,7 @@ import zarr
 
 from oocpr import open_graph, pagerank
 from oocpr.engine.degree_check import MODULUS, column_marks, degree_marks
-from oocpr.engine.method import as_distribution
+from oocpr.engine.method import as_distribution, checked_total
 from oocpr.errors import DamagedError
 from oocpr.sources import open_source
 
@@ -67,6 +67,25 @@ def test_what_is_certified_is_a_distribution_but_for_its_bound():
     for wrong in ([0.5, 0.6, -0.1], [0.5, np.nan, 0.5], [0.0, 0.0], [np.inf, 1.0]):
         with pytest.raises(DamagedError, match="contradicts itself"):
             as_distribution(np.array(wrong), 1e-10)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_ranks_sum_to_what_was_pushed(sign: int) -> None:
+    for far in (0.0, 1e-12, 1e-10):
+        ranks, pushed = sign * np.array([0.3, 0.5]), sign * (0.8 + far)
+        above, below = max(0.0, 0.8 * sign), min(0.0, 0.8 * sign)
+        if far < 1e-11:
+            assert as_distribution(ranks.copy(), 1e-3, pushed) == pytest.approx([0.375, 0.625])
+            assert checked_total(above, below, 1e-3, pushed) == 0.8 * sign
+            continue
+        with pytest.raises(DamagedError, match="contradicts itself"):
+            as_distribution(ranks, 1e-3, pushed)
+        with pytest.raises(DamagedError, match="contradicts itself"):
+            checked_total(above, below, 1e-3, pushed)
+    # Of those on the other side of zero there may be as many as the bound.
+    assert checked_total(sign * 0.8, -sign * 1e-4, 1e-3, sign * (0.8 - 1e-4)) == sign * (0.8 - 1e-4)
+    with pytest.raises(DamagedError, match="contradicts itself"):
+        checked_total(sign * 0.8, -sign * 1e-2, 1e-3, sign * (0.8 - 1e-2))
 
 
 @pytest.mark.parametrize("rank", [0.1, 1 / 3, 7e-9])

@@ -124,15 +124,18 @@ def matrix(path: Path) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array((weights, (np.concatenate(of_row), columns)), shape=(nodes, nodes))
 
 
-def power_ranks(edges: scipy.sparse.csr_array, damping: float = 0.85) -> NDArray[np.float64]:
+def power_ranks(
+    edges: scipy.sparse.csr_array, teleport: NDArray[np.float64] | None = None, damping: float = 0.85
+) -> NDArray[np.float64]:
     """Ranks by textbook power iteration, until float64 knows no better."""
     nodes = edges.shape[0]
+    sent = np.full(nodes, 1 / nodes) if teleport is None else teleport
     leaving = edges.sum(axis=0)
     linking = leaving > 0
     ranks = np.full(nodes, 1 / nodes)
     for _ in range(300):
         share = np.divide(ranks, leaving, out=np.zeros(nodes), where=linking)
-        ranks = damping * (edges @ share) + (damping * ranks[~linking].sum() + 1 - damping) / nodes
+        ranks = damping * (edges @ share) + (damping * ranks[~linking].sum() + 1 - damping) * sent
     return ranks
 
 

@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 import zarr
 
+import oocpr
 from oocpr.cli import EXIT_CODES, UNEXPECTED, main
+from oocpr.errors import DamagedError
 
 from . import hostile
 
@@ -203,6 +205,30 @@ def test_no_contradiction_passes(sound, tmp_path, capfd):
     counts, faults = attack(sound, tmp_path, range(30), lambda _: capfd.readouterr())
     assert not faults, "\n".join(faults)
     assert counts
+
+
+@pytest.mark.parametrize("method", ["mixed", "residual", "power"])
+@pytest.mark.parametrize("name", ["weights_swapped", "edges_moved"])
+def test_few_passes_for_one_seed_tell_weights_that_contradict_their_sums(sound, tmp_path, name, method):
+    weighted = sound[2]
+    store, refused = tmp_path / "hostile.zarr", 0
+    for seed in range(8):
+        shutil.copytree(weighted, store)
+        hostile.MUTATIONS[name](store, np.random.default_rng(seed))
+        for row in (3, 77):
+            teleport = np.zeros(150)
+            teleport[row] = 1.0
+            how = {"method": method, "reads": "float64", "personalization": teleport, "max_passes": 9}
+            try:
+                ranks = oocpr.pagerank(store, **how)
+            except DamagedError:
+                refused += 1
+                continue
+            # What stands where nothing of the seed comes changes none of its ranks.
+            true = hostile.power_ranks(hostile.matrix(store), teleport)
+            assert np.abs(ranks.to_numpy() - true).sum() <= ranks.error_bound
+        shutil.rmtree(store)
+    assert refused >= 8
 
 
 TILES = [

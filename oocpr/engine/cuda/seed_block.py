@@ -133,11 +133,11 @@ class SeedBlock:
             return self._device.bring(self.lanes[lane].ranks)
 
     def largest(
-        self, lane: int, k: int, bound: float
+        self, lane: int, k: int, bound: float, pushed: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
         """See there."""
         with self._device:
-            return self.lanes[lane].largest(k, bound)
+            return self.lanes[lane].largest(k, bound, pushed)
 
     @staticmethod
     def _reported(state: RowState, step: SweepStep) -> tuple[PushSums, TileSums, Floats]:

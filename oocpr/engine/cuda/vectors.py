@@ -515,7 +515,9 @@ class RowState:
             grid(len(rows)), (THREADS,), (np.uint64(len(rows)), places, values, self.teleport)
         )
 
-    def largest(self, k: int, bound: float) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+    def largest(
+        self, k: int, bound: float, pushed: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
         """Rows and ranks of the `k` largest, once it has ended, as `as_distribution` and `largest` find them.
 
         Sums are added in another order, so last bits may differ. None if there are few rows, or so many that
@@ -530,7 +532,7 @@ class RowState:
             (blocks,), (THREADS,), (np.uint64(rows), self.ranks, there, np.uint64(blocks))
         )
         above, below, *largest = download(there)
-        total = checked_total(float(above.sum()), float(below.sum()), bound)
+        total = checked_total(float(above.sum()), float(below.sum()), bound, pushed)
         # That many blocks have a row that is no less than this; all that are not zero are listed at most.
         least = max(np.partition(largest[total < 0], blocks - k)[blocks - k], np.nextafter(0.0, 1.0))
         found, listed = device.xp.zeros(1, np.uint32), device.xp.empty(room, np.uint32)
