@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -295,8 +296,13 @@ class CudaBackend(Streams):
         rows: tuple[int, int],
         step: SweepStep,
         before: GroupRows | None,
+        *,
+        later: list[Callable[[], None]] | None = None,
     ) -> GroupRows:
-        """See Backend, for a group of tiles; returns before any of it is done."""
+        """See Backend, for a group of tiles; returns before any of it is done.
+
+        `later`: receives what sweeps inside the group, on which no sum depends, instead of having it done.
+        """
         spec, sizes = state.spec, tile.sizes
         begin, end = rows
         if sizes.rows != end - begin:
@@ -333,21 +339,40 @@ class CudaBackend(Streams):
             diagonal = inside and self._inside == "blocks" and tile.checked and not state.weighted
             room = (local.start if inside else None, local.sends if inside and not diagonal else None)
             state.update(sums, tile, swept, reads, room, every=self._decoded is not None)
-            if diagonal:
-                blocks = tile.made.get("diagonal blocks")
-                if blocks is None:
-                    self._raise_faults()
-                    blocks = tile.made["diagonal blocks"] = find_diagonal_blocks(
-                        self._device, tile, swept.first, spec.nodes
-                    )
-                    if self._limited:
-                        # As in `allocate`: what finding took is as large as a group.
-                        self._device.limit(None)
-                turns = DIAGONAL_SWEEPS * (step.sweeps - 1)
-                sweep_diagonal_blocks(self._device, tile, blocks, local.start, state, swept, reads, turns)
-            elif inside:
-                self._sweep_inside(state, reads, tile, swept, step)
+            if inside:
+                sweep = partial(
+                    self._sweep_blocks if diagonal else self._sweep_inside, state, reads, tile, swept, step
+                )
+                if later is None:
+                    sweep()
+                else:
+                    later.append(sweep)
         return swept
+
+    def sweep_later(self, later: Sequence[Callable[[], None]]) -> None:
+        """Sweep inside groups for which that was put off."""
+        with self._device, self._lock:
+            for sweep in later:
+                sweep()
+
+    def _sweep_blocks(
+        self,
+        state: RowState,
+        reads: DeviceGatherVector,
+        there: DeviceGroup,
+        rows: GroupRows,
+        step: SweepStep,
+    ) -> None:
+        """Sweep inside the diagonal blocks of a group."""
+        device, nodes, blocks = self._device, state.spec.nodes, there.made.get("diagonal blocks")
+        if blocks is None:
+            self._raise_faults()
+            blocks = there.made["diagonal blocks"] = find_diagonal_blocks(device, there, rows.first, nodes)
+            if self._limited:
+                # As in `allocate`: what finding took is as large as a group.
+                device.limit(None)
+        turns = DIAGONAL_SWEEPS * (step.sweeps - 1)
+        sweep_diagonal_blocks(device, there, blocks, self._local.start, state, rows, reads, turns)
 
     def _sweep_inside(
         self,

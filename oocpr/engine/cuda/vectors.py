@@ -336,6 +336,11 @@ class RowState:
         # Residual of the first row after a pass, and its change in each slot; of the host.
         self.first_row: Floats = (0.0,)
 
+    @property
+    def scaled(self) -> bool:
+        """Whether the largest of what rows propose is one of the sums."""
+        return self._peaks > 0
+
     def close(self) -> None:
         """Free all of it."""
         vars(self).clear()
