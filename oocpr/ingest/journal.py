@@ -121,17 +121,24 @@ class Journal:
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
+            self._lock()
+            found = whole_lines(path.read_bytes())
+            self.events = [event for event, _ in found]
+            self._ends = [0, *(end for _, end in found)]
+            self.cut(len(found))
+        except BaseException:
+            # Nobody has it who could close it: who is interrupted here may go on in the same process.
+            os.close(self._file)
+            raise
+
+    def _lock(self) -> None:
+        try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(self._file)
             raise UsageError(
-                f"{path.parent} is in use: another process is at this import.",
+                f"{self._path.parent} is in use: another process is at this import.",
                 "Wait for it, or end it, and try again.",
             ) from error
-        found = whole_lines(path.read_bytes())
-        self.events = [event for event, _ in found]
-        self._ends = [0, *(end for _, end in found)]
-        self.cut(len(found))
 
     def add(self, event: Event, *, durable: bool = False) -> None:
         """Add an event; a durable one is on the disk when this returns, and so are those before."""

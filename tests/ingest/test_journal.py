@@ -1,6 +1,7 @@
 """The journal of an import: lines that survive any end of writing, and what another import uses of them."""
 
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,6 +83,17 @@ def test_what_is_cut_is_gone(tmp_path):
 def test_one_process_at_a_time_has_it(tmp_path):
     with closing(Journal(tmp_path / "journal")), pytest.raises(UsageError, match="in use"):
         Journal(tmp_path / "journal")
+    Journal(tmp_path / "journal").close()
+
+
+def test_who_is_interrupted_while_a_journal_is_opened_can_open_it_again(tmp_path, monkeypatch):
+    def interrupted(_: Path) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Journal(tmp_path / "journal")
     Journal(tmp_path / "journal").close()
 
 
