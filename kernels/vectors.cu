@@ -80,6 +80,11 @@ __device__ __forceinline__ Filled segments_of(const TileEntry& tile, u32 number,
   return {filled + tile.word, filled_before + tile.word, 0};
 }
 
+// The rank of a row when the run ends; `carry` is what the first row is still owed.
+__device__ __forceinline__ double ended(u64 row, const double* ranks, const double* residual, double carry) {
+  return ranks[row] + residual[row] + (row == 0 ? carry : 0);
+}
+
 // What a segment of the group was sent.
 struct Delivered {
   double push, proposal;
@@ -355,18 +360,18 @@ extern "C" __global__ void share_out(const double* totals, double nodes, PassSte
 // Adds the residual to the ranks; ends a run.
 extern "C" __global__ void finish(u64 rows, double* ranks, const double* residual, double carry) {
   const u64 row = thread_number();
-  if (row < rows) ranks[row] = ranks[row] + residual[row] + (row == 0 ? carry : 0);
+  if (row < rows) ranks[row] = ended(row, ranks, residual, carry);
 }
 
-// Tells of each block of rows the sums of what is above and of what is below zero, the largest, and the largest below
-// zero, as a positive number.
+// Tells of each block of rows what its ranks with the residual sum to above and below zero, the largest of them, and
+// the largest below zero, as a positive number.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    describe(u64 rows, const double* ranks, double* described, u64 stride) {
+    describe(u64 rows, const double* ranks, const double* residual, double carry, double* described, u64 stride) {
   double sums[2] = {0, 0}, most[2] = {0, 0};
 #pragma unroll 1
   for (u64 row = u64(blockIdx.x) * ROWS + threadIdx.x; row < rows && row < (u64(blockIdx.x) + 1) * ROWS;
        row += THREADS) {
-    const double rank = ranks[row];
+    const double rank = ended(row, ranks, residual, carry);
     sums[0] += rank > 0 ? rank : 0;
     sums[1] += rank < 0 ? rank : 0;
     most[0] = Most::of(most[0], rank);
@@ -376,11 +381,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   join<Most>(most, described + 2 * stride, stride, blockIdx.x);
 }
 
-// Lists rows whose rank, `sign` times, is no less than `least`, in any order; `found` counts all of them.
-extern "C" __global__ void list_largest(u64 rows, const double* ranks, double sign, double least, u32 room, u32* found,
-                                        u32* listed, double* values) {
+// Lists rows whose rank with the residual, `sign` times, is no less than `least`, in any order; `found` counts all of
+// them.
+extern "C" __global__ void list_largest(u64 rows, const double* ranks, const double* residual, double carry,
+                                        double sign, double least, u32 room, u32* found, u32* listed, double* values) {
   const u64 row = thread_number();
-  const double rank = row < rows ? sign * ranks[row] : 0;
+  const double rank = row < rows ? sign * ended(row, ranks, residual, carry) : 0;
   if (row >= rows || !(rank >= least)) return;
   const u32 place = atomicAdd(found, 1u);
   if (place >= room) return;

@@ -238,10 +238,11 @@ class Backend(Protocol):
     def finish(self, state: Any, carry: float, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Sum of p and r of the stripe's rows, in `out` if it is given; float64, shape (rows,)."""
 
-    def restart(self, state: Any, teleport: NDArray[np.float64]) -> None:
+    def restart(self, state: Any, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
         """Make a state that has been finished as it was allocated, but for its teleport weights.
 
-        It had some before, and was not given what to begin from. What it gave in the end stays as it is.
+        These rows have some, all others none. It had some before, and was not given what to begin from. What
+        it gave in the end stays as it is.
         """
 
     def kept(self, state: Any) -> dict[str, Any]:
@@ -291,23 +292,6 @@ class SeedBlock(Protocol):
     def lanes(self) -> Sequence[Any]:
         """The states of their rows."""
 
-    def restart(self, lane: int, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
-        """Make a lane as before a run, for teleport weights of which all others are zero."""
-
-    def end(self, lane: int, carry: float) -> None:
-        """Sum p and r of all rows of a lane; `carry` is added to the first."""
-
-    def ranks(self, lane: int) -> NDArray[np.float64]:
-        """Give these sums; float64, shape (nodes,)."""
-
-    def largest(
-        self, lane: int, k: int, bound: float, pushed: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
-        """Rows and ranks of the `k` largest sums, scaled to a sum of one; None if that takes all of them.
-
-        Raises DamagedError for what cannot be ranks with an error of `bound`, `pushed` being their sum.
-        """
-
     def run(
         self, steps: Mapping[int, tuple[PushStep, SweepStep]]
     ) -> dict[int, tuple[PushSums, TileSums, Floats]]:
@@ -351,6 +335,16 @@ class Streams(ABC):
         """Take whole passes of a stripe that is the only one, its groups there or in memory of the host.
 
         `row_bounds`: first row of each group, and the number of rows; int64.
+        """
+
+    @abstractmethod
+    def largest(
+        self, state: Any, carry: float, k: int, bound: float, pushed: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+        """Rows and ranks of the `k` largest of the sums that `finish` gives, scaled to a sum of one.
+
+        None if that takes all of them. Raises DamagedError for what cannot be ranks with an error of `bound`,
+        `pushed` being the sum of p.
         """
 
     @abstractmethod

@@ -12,6 +12,9 @@ from oocpr.engine.method import PassRecord
 from oocpr.engine.tiles.stream import PassTraffic
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from oocpr.engine.backend import PushSums
     from oocpr.engine.method import State, StripeSums
     from oocpr.engine.settings import Settings
@@ -33,9 +36,11 @@ class PassReport:
         return cls(pushed, [sums for report in reports for sums in report.sums], traffic)
 
 
-def first_state(job: Job, nodes: int) -> State:
-    """State before the first pass."""
+def first_state(job: Job, nodes: int, weights: NDArray[np.float64] | None = None) -> State:
+    """State before the first pass; `weights`: those of a teleport vector in place of the job's."""
     begun_from = job.teleport if job.start is None else job.start
+    if weights is not None:
+        begun_from = weights
     # Largest first push per out-edge; an upper bound is enough.
     peak = 1 / nodes if begun_from is None else float(begun_from.max())
     if job.weight_scale is not None:

@@ -246,11 +246,12 @@ class ReferenceBackend:
             result[0] += carry
         return result
 
-    def restart(self, state: ReferenceState, teleport: NDArray[np.float64]) -> None:
+    def restart(self, state: ReferenceState, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
         """See Backend."""
         for array in self.kept(state).values():
             array[:] = 0
-        state.teleport[:] = teleport
+        state.teleport[:] = 0
+        state.teleport[rows] = weights
 
     def kept(self, state: ReferenceState) -> dict[str, Any]:
         """See Backend."""

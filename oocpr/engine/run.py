@@ -168,9 +168,8 @@ def rank_each(
     is how many of the largest ranks are wanted at most. The others are as for `rank_graph`, which is called
     for each with method ``components``.
     """
-    teleports = enumerate(seeds.dense(store.nodes))
     if settings.method == "components":
-        for number, teleport in teleports:
+        for number, teleport in enumerate(seeds.dense(store.nodes)):
             solution = rank_graph(
                 store, plan, settings, path=path, teleport=teleport, decoded=decoded,
                 progress=shown(number), **how,
@@ -182,17 +181,18 @@ def rank_each(
         check_weighted(settings.method, how["kernel"])
     job, executor = replace(_job_of(store, plan, settings, **how), path=path), None
     with release_frames(), ExitStack() as stack:
-        for number, teleport in teleports:
-            begun = time.perf_counter()
-            job = replace(job, teleport=teleport)
+        for number in range(len(seeds)):
+            begun, (rows, weights) = time.perf_counter(), seeds.of(number)
             if executor is None:
+                job = replace(job, teleport=next(seeds.dense(store.nodes)))
                 executor = stack.enter_context(_opened(job, store))
             else:
-                executor.restart(teleport)
-            resumed = Resumed(first_state(job, store.nodes), [])
+                executor.restart(rows, weights)
+            resumed = Resumed(first_state(job, store.nodes, weights), [])
             state, history = _run_passes(job, store, executor, resumed, None, shown(number))
-            ranks = executor.finish(state, again=True)
-            yield SeedRanks(number, _solution(job, executor, state, history, ranks, begun))
+            largest = None if top is None else executor.largest(state, top)
+            ranks = None if largest else executor.finish(state, again=True)
+            yield SeedRanks(number, _solution(job, executor, state, history, ranks, begun), largest)
             if lanes_of(job) > 1:
                 # The tiles are there now.
                 del ranks

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from oocpr.engine import method
-from oocpr.engine.reduction import is_over, record_pass
+from oocpr.engine.reduction import first_state, is_over, record_pass
 from oocpr.engine.stripe import stripe_sums
 from oocpr.engine.tiles.stream import PassTraffic
 from oocpr.plan.device_memory import SEED_LANES, seed_block_bytes
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from oocpr.engine.backend import Streams
     from oocpr.engine.method import PassRecord, State
     from oocpr.engine.scc.personal import SeedVectors
     from oocpr.engine.stripe import Job, StripeGroup
@@ -62,20 +63,16 @@ def rank_side_by_side(
 
     `group` has been finished. `top`: how many of the largest ranks are wanted; None for all.
     """
-    settings, block = job.settings, group.seed_block()
-    running, free, waiting = (
-        dict[int, LaneRun](),
-        list(range(len(block.lanes))),
-        iter(range(first, len(seeds))),
-    )
+    settings, block, backend = job.settings, group.seed_block(), group.backend
+    find_largest = cast("Streams", backend).largest
+    running, free = dict[int, LaneRun](), list(range(len(block.lanes)))
+    waiting = iter(range(first, len(seeds)))
 
     def fill() -> None:
         while free and (number := next(waiting, None)) is not None:
             lane, (rows, weights) = free.pop(), seeds.of(number)
-            block.restart(lane, rows, weights)
-            running[lane] = LaneRun(
-                number, method.begin(settings, 1, float(weights.max())), time.perf_counter()
-            )
+            backend.restart(block.lanes[lane], rows, weights)
+            running[lane] = LaneRun(number, first_state(job, block.spec.nodes, weights), time.perf_counter())
 
     fill()
     while running:
@@ -97,8 +94,9 @@ def rank_side_by_side(
             if is_over(settings, run.state):
                 free.append(lane)
                 del running[lane]
-                block.end(lane, run.state.carries[0])
-                bound = settings.bound(run.state.residuals[-1])
-                largest = None if top is None else block.largest(lane, top, bound, run.state.total)
-                yield LaneRanks(run, None if largest else block.ranks(lane), largest)
+                state, carry, largest = block.lanes[lane], run.state.carries[0], None
+                if top is not None:
+                    bound = settings.bound(run.state.residuals[-1])
+                    largest = find_largest(state, carry, top, bound, run.state.total)
+                yield LaneRanks(run, None if largest else backend.finish(state, carry), largest)
         fill()

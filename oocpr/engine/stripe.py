@@ -305,12 +305,13 @@ class StripeGroup:
         if job.resumed is not None:
             self._restore(job.resumed)
 
-    def restart(self, teleport: NDArray[np.float64]) -> None:
+    def restart(self, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
         """Make the states of all rows, which were finished, as they were before a run, with such weights."""
         # The tiles were compared with what the store says of them.
         self._mark_key = 0
-        for spec, rows in zip(self.specs, self.states, strict=True):
-            self.backend.restart(rows, teleport[spec.row_begin : spec.row_end])
+        for spec, state in zip(self.specs, self.states, strict=True):
+            own = (rows >= spec.row_begin) & (rows < spec.row_end)
+            self.backend.restart(state, rows[own] - spec.row_begin, weights[own])
 
     def save(self, number: int) -> None:
         """Write what the pass `number` has left of each stripe's rows to the checkpoint."""

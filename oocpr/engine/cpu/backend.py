@@ -395,13 +395,14 @@ class CpuBackend:
             result[0] += carry
         return result
 
-    def restart(self, state: CpuState, teleport: NDArray[np.float64]) -> None:
+    def restart(self, state: CpuState, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
         """See Backend."""
         # Somebody has the ranks.
         state.rows = state.rows._replace(p=np.zeros(state.spec.rows))
         for array in self.kept(state).values():
             array[:] = 0
-        state.rows.teleport[:] = teleport
+        state.rows.teleport[:] = 0
+        state.rows.teleport[rows] = weights
 
     def kept(self, state: CpuState) -> dict[str, Any]:
         """See Backend."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from oocpr.engine.backend import Streams, kept_arrays
 from oocpr.engine.cuda.communication import Communicator
-from oocpr.engine.cuda.device import THREADS, download, fill, to_device, upload
+from oocpr.engine.cuda.device import THREADS, download, to_device, upload
 from oocpr.engine.cuda.group import raise_faults
 from oocpr.engine.cuda.resident_pass import ResidentPass
 from oocpr.engine.cuda.spmv import READ_STRUCTS, Gather, SegmentSums, SpMV, enough_hubs, launch_config
@@ -464,12 +464,17 @@ class CudaBackend(Streams):
         with self._device, self._lock:
             return state.finish(carry, out)
 
-    def restart(self, state: RowState, teleport: NDArray[np.float64]) -> None:
+    def restart(self, state: RowState, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
         """See Backend."""
         with self._device, self._lock:
-            for array in self.kept(state).values():
-                array[:] = 0
-            fill(self._device, state.teleport, teleport)
+            state.restart(rows, weights)
+
+    def largest(
+        self, state: RowState, carry: float, k: int, bound: float, pushed: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+        """See Streams."""
+        with self._device, self._lock:
+            return state.largest(carry, k, bound, pushed)
 
     def kept(self, state: RowState) -> dict[str, Any]:
         """See Backend."""

@@ -357,16 +357,11 @@ def to_device(device: Device, values: NDArray[Any]) -> Any:
     keeps.
     """
     there = device.xp.empty(values.shape, values.dtype)
-    fill(device, there, values)
-    return there
-
-
-def fill(device: Device, there: Any, values: NDArray[Any]) -> None:
-    """Put numbers of the host into an array of a device, which may be long, as `to_device` does."""
     if values.size > PIECE_ITEMS:
         device.put(there, values)
     elif values.size:
         upload(there, values)
+    return there
 
 
 def upload(array: Any, values: NDArray[Any]) -> None:

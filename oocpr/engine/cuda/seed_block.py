@@ -70,13 +70,13 @@ class SeedBlock:
             for pushes, heads in zip(self._pushes, self._heads, strict=True)
         ]
         first.stored = self._stored[0]
-        zeros = np.zeros(spec.rows)
         self.lanes = [first]
         while len(self.lanes) < SEED_LANES:
             beside = RowState(
-                device, spec, first, zeros, None,
+                device, spec, first, None, None,
                 pairs=False, in_host=False, partitioned=False, stored=self._stored[len(self.lanes)],
             )  # fmt: skip
+            beside.teleport = xp.zeros(spec.rows)
             self.lanes.append(beside)
         # Rows propose nothing, so they only hand it on.
         self._unread = DeviceGatherVector(device, 0, spec.reads, paired=False)
@@ -116,28 +116,6 @@ class SeedBlock:
                 self.lanes[lane].bring_report()
             device.record_event().synchronize()
         return {lane: self._reported(self.lanes[lane], step) for lane, (_, step) in steps.items()}
-
-    def restart(self, lane: int, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
-        """See SeedBlock of oocpr.engine.backend."""
-        with self._device:
-            self.lanes[lane].restart(rows, weights)
-
-    def end(self, lane: int, carry: float) -> None:
-        """See there."""
-        with self._device:
-            self.lanes[lane].end(carry)
-
-    def ranks(self, lane: int) -> NDArray[np.float64]:
-        """See there."""
-        with self._device:
-            return self._device.bring(self.lanes[lane].ranks)
-
-    def largest(
-        self, lane: int, k: int, bound: float, pushed: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
-        """See there."""
-        with self._device:
-            return self.lanes[lane].largest(k, bound, pushed)
 
     @staticmethod
     def _reported(state: RowState, step: SweepStep) -> tuple[PushSums, TileSums, Floats]:

@@ -489,16 +489,11 @@ class RowState:
                 self._landing = Landing(self._device, self.spec.rows)
             self._landing.pin_until(event)
 
-    def end(self, carry: float) -> None:
-        """Add the residual to the ranks, in their memory."""
-        rows = self.spec.rows
-        if rows:
-            arguments = (np.uint64(rows), self.ranks, self.residual, np.float64(carry))
-            self._kernel("finish")(grid(rows), (THREADS,), arguments)
-
     def finish(self, carry: float, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Sum of ranks and residual, in the memory of the ranks; brought to `out` if it is given."""
-        self.end(carry)
+        rows = self.spec.rows
+        if rows:
+            self._kernel("finish")(grid(rows), (THREADS,), self._ending(carry))
         if self._landing is not None and out is None:
             landing, self._landing = self._landing, None
             return landing.bring(self.ranks)
@@ -515,15 +510,20 @@ class RowState:
         """Make all as before a run, with these rows' teleport weights instead of others."""
         for array in (self.ranks, self.residual, self.push, self.changes, self.steps, self.teleport):
             array[:] = 0
+        if not rows.size:
+            return
         places, values = (to_device(self._device, each) for each in (rows.astype(np.uint32), weights))
         self._kernel("scatter")(
-            grid(len(rows)), (THREADS,), (np.uint64(len(rows)), places, values, self.teleport)
+            grid(rows.size), (THREADS,), (np.uint64(rows.size), places, values, self.teleport)
         )
 
+    def _ending(self, carry: float) -> tuple[Any, ...]:
+        return np.uint64(self.spec.rows), self.ranks, self.residual, np.float64(carry)
+
     def largest(
-        self, k: int, bound: float, pushed: float
+        self, carry: float, k: int, bound: float, pushed: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
-        """Rows and ranks of the `k` largest, once it has ended, as `as_distribution` and `largest` find them.
+        """Rows and ranks of the `k` largest, as `finish`, `as_distribution` and `largest` would find them.
 
         Sums are added in another order, so last bits may differ. None if there are few rows, or so many that
         are equal and not zero that all have to be looked at.
@@ -533,9 +533,8 @@ class RowState:
         if k == 0 or blocks < 4 * k:
             return None
         there = device.xp.empty((4, blocks))
-        self._kernel("describe")(
-            (blocks,), (THREADS,), (np.uint64(rows), self.ranks, there, np.uint64(blocks))
-        )
+        ending = self._ending(carry)
+        self._kernel("describe")((blocks,), (THREADS,), (*ending, there, np.uint64(blocks)))
         above, below, *largest = download(there)
         total = checked_total(float(above.sum()), float(below.sum()), bound, pushed)
         # That many blocks have a row that is no less than this; all that are not zero are listed at most.
@@ -546,8 +545,8 @@ class RowState:
             grid(rows),
             (THREADS,),
             (
-                np.uint64(rows), self.ranks, np.float64(math.copysign(1, total)), np.float64(least),
-                np.uint32(room), found, listed, values,
+                *ending, np.float64(math.copysign(1, total)), np.float64(least), np.uint32(room), found,
+                listed, values,
             ),
         )  # fmt: skip
         count = int(download(found)[0])

@@ -158,9 +158,9 @@ class LocalExecutor:
         """Make the states of all rows."""
         self._backends.each(lambda index: self.groups[index].allocate())
 
-    def restart(self, teleport: NDArray[np.float64]) -> None:
+    def restart(self, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
         """Make all as it was before a run that has been finished, but for the teleport weights."""
-        self._backends.each(lambda index: self.groups[index].restart(teleport))
+        self._backends.each(lambda index: self.groups[index].restart(rows, weights))
 
     def run_passes(
         self, state: State, note: Callable[[PassRecord], None], ending: Callable[[], bool]
@@ -271,6 +271,14 @@ class LocalExecutor:
             lambda index: self.groups[index].finish(state, ranks[ends[index] : ends[index + 1]], again=again)
         )
         return ranks
+
+    def largest(self, state: State, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+        """Rows and ranks of the `k` largest, if one device finds them; None if only `finish` can tell."""
+        backend, stripes = self.groups[0].backend, self._job.plan.stripes
+        if self._backends.several or len(stripes) > 1 or not isinstance(backend, Streams):
+            return None
+        bound = self._job.settings.bound(state.residuals[-1])
+        return backend.largest(self.groups[0].states[0], state.carries[0], k, bound, state.total)
 
     def peak_memory(self) -> int:
         """See Executor."""
