@@ -105,11 +105,9 @@ def plan(
         import_module(f"oocpr.{module}")
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = opened_graph(graph)
-    if _is_chosen_by_edges(device, method, io, (reads, stripes, kernel)):
-        device = device_for(opened.store)
-        # Where none is taken, there is nothing to keep within.
-        device_memory = None if device == "cpu" else device_memory
-    device = chosen_device(device, kernel)
+    by_edges = _is_chosen_by_edges(device, method, io, (reads, stripes, kernel))
+    found = chosen_device(device_for(opened.store) if by_edges else device, kernel)
+    device_memory, device = _kept_within(device_memory, device, found), found
     check_used(method, device, stripes=stripes, io=io, kernel=kernel)
     check_segmented(method, device, stripes=stripes, personalization=True if personalized else None)
     # A run has the names of its nodes at hand.
@@ -137,6 +135,11 @@ def plan(
     if not run.plan.fits:
         return run.plan
     return timed(run, request, progress).loaded(loading.seconds - loading.compiling)
+
+
+def _kept_within(device_memory: str | int | None, named: str, found: str) -> str | int | None:
+    """Most memory of what was found for a name; where ``"auto"`` takes no device there is none to limit."""
+    return None if (named, found) == ("auto", "cpu") else device_memory
 
 
 def _is_chosen_by_edges(device: str, method: str, io: str, given: Sequence[Any]) -> bool:
@@ -346,7 +349,8 @@ def pagerank(
     in_blocks &= reads in (None, "float32") and not any(given[1:])
     by_edges = (many and in_blocks and device == "auto") or _is_chosen_by_edges(device, method, io, given)
     if client is None and not by_edges:
-        device = chosen_device(device, kernel)
+        found = chosen_device(device, kernel)
+        device_memory, device = _kept_within(device_memory, device, found), found
     check_used(method, device, stripes=stripes, io=io, kernel=None if client else kernel)
     check_segmented(
         method, device, stripes=stripes, personalization=personalization, seeds=seeds, start=start,
@@ -370,8 +374,8 @@ def pagerank(
         opened = as_graph(graph, memory=memory, progress=progress, **options)
         store = opened.store
         if by_edges and not many:
-            device = device_for(store)
-            device_memory = None if device == "cpu" else device_memory
+            found = device_for(store)
+            device_memory, device = _kept_within(device_memory, device, found), found
             begin_contexts(named_devices(device))
         # Now, since the files may be gone when the run is over.
         identity, started_from = store.identity, start_identity(start)

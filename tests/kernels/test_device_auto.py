@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import oocpr
+from oocpr.errors import UsageError
 from oocpr.sources.rmat import Rmat
 
 if TYPE_CHECKING:
@@ -100,3 +101,18 @@ def test_many_seeds_are_for_the_device_if_it_or_a_method_for_it_is_named(
     for number in range(len(seeds)):
         apart = np.abs(auto[number].to_numpy() - named[number].to_numpy()).sum()
         assert apart <= auto.error_bound[number] + named.error_bound[number]
+
+
+@pytest.mark.parametrize("method", ["auto", "mixed"])
+def test_where_there_is_no_device_there_is_nothing_to_keep_within(
+    graph: oocpr.Graph, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def missing(_: str) -> None:
+        raise UsageError("There is none.", "Have one.")
+
+    monkeypatch.setattr(import_module("oocpr.engine.devices"), "open_device", missing)
+    how: dict[str, Any] = {"method": method, "device_memory": "1MiB"}
+    assert oocpr.pagerank(graph, device="auto", **how).converged
+    assert oocpr.plan(graph, device="auto", **how).fits
+    with pytest.raises(UsageError, match="the device is cpu"):
+        oocpr.pagerank(graph, device="cpu", **how)
