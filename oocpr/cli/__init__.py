@@ -65,8 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _stopping_like_ctrl_c() as asked:
             return _run(words, asked)
     except BrokenPipeError:
-        # Python would complain once more when it flushes what nobody reads.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from oocpr.cli.output import discard_output
+
+        discard_output()
         return READER_GONE
     except KeyboardInterrupt as error:
         # Python ends by the signal, whatever the exit code, if one has passed through code made of text, such
@@ -134,7 +135,7 @@ def _run(words: list[str], asked: Sequence[int]) -> int:
         # Click's own main would end the process by itself when a pipe breaks.
         with cli.make_context("oocpr", words, obj=session) as context:
             code: int | None = cli.invoke(context)
-        sys.stdout.flush()
+        _flush_output()
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
@@ -148,8 +149,26 @@ def _run(words: list[str], asked: Sequence[int]) -> int:
     except Exception as error:  # noqa: BLE001
         _interrupted(asked)
         _trace(session.debug)
-        return fail(*explain(error, debug=session.debug))
+        return fail(*explain(_of_output(error), debug=session.debug))
     return code or 0
+
+
+def _flush_output() -> None:
+    from oocpr.cli.output import naming_stdout
+
+    with naming_stdout():
+        sys.stdout.flush()
+
+
+def _of_output(error: Exception) -> Exception:
+    """Say what is wrong with standard output, if it cannot be written; else it is the error that was met."""
+    try:
+        _flush_output()
+    except BrokenPipeError:
+        raise
+    except Exception as found:  # noqa: BLE001
+        return found
+    return error
 
 
 def explain(error: Exception, *, debug: bool) -> tuple[str, str, int]:

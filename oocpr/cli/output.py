@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -100,9 +101,21 @@ def naming_stdout() -> Iterator[None]:
     except OSError as error:
         if isinstance(error, OocprError):
             raise
+        discard_output()
         cause = f"standard output cannot be written: {error.strerror or error}."
         kind = DoesNotFitError if is_disk_full(error) else UsageError
         raise kind(cause, "Send it somewhere with room.") from error
+
+
+def discard_output() -> None:
+    """Let what is left of standard output go nowhere: Python would complain of it once more when it ends."""
+    # What stands for standard output in a program may be no file.
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, sys.stdout.fileno())
+        finally:
+            os.close(nowhere)
 
 
 def pairs(rows: Sequence[tuple[str, str]]) -> str:

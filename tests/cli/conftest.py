@@ -74,7 +74,10 @@ def fails(oocpr_command: Callable[..., Outcome], tmp_path: Path) -> Callable[...
 @pytest.fixture
 def environment() -> dict[str, str]:
     """Give a child process the package under test, installed or not."""
-    return os.environ | {"PYTHONPATH": str(Path(oocpr.__file__).parents[1])}
+    given = os.environ | {"PYTHONPATH": str(Path(oocpr.__file__).parents[1])}
+    # Few people have Python write each line at once, and what is left when it ends is written then.
+    given.pop("PYTHONUNBUFFERED", None)
+    return given
 
 
 @pytest.fixture

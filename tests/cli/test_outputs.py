@@ -209,6 +209,25 @@ def test_full_devices_have_the_code_of_a_full_disk(oocpr_command, store):
     assert len(outcome.out.splitlines()) == 3
 
 
+@pytest.mark.parametrize(
+    "words", [["info"], ["plan"], ["rank"], ["rank", "--json", "-"], ["info", "--json", "-"], ["--version"]]
+)
+def test_standard_output_without_room_has_the_code_of_a_full_disk_and_is_told_once(store, environment, words):
+    named = [] if words == ["--version"] else [str(store)]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "oocpr", *words, *named],
+            env=environment, stdout=full, stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+    assert done.returncode == 4
+    told = [line for line in done.stderr.decode().splitlines() if not line.startswith("certified")]
+    assert told[-2:] == [
+        "error: standard output cannot be written: No space left on device.",
+        "remedy: Send it somewhere with room.",
+    ]
+    assert b"Exception ignored" not in done.stderr
+
+
 def test_ranks_for_standard_output_without_room_are_elsewhere(store, environment, tmp_path):
     command = [sys.executable, "-m", "oocpr", "rank", str(store), "-o", "-", "--top", "2"]
     with Path("/dev/full").open("wb") as full:
