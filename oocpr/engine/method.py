@@ -510,7 +510,7 @@ def checked_total(above: float, below: float, bound: float, pushed: float) -> fl
     """
     total = above + below
     sound = math.isfinite(total) and total != 0 and _is_kept(total, pushed)
-    if sound and min(above / total, below / total) >= -bound:
+    if sound and min(above / total, below / total) >= -(bound + _ROUNDING):
         return total
     raise _no_ranks(total, bound)
 

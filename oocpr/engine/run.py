@@ -164,9 +164,9 @@ def rank_each(
     """Rank a graph in this process for each of many teleport vectors: what fits into memory stays.
 
     They are ranked one after the other or, where all stays on a device that has room, side by side, and may
-    overtake each other then. `shown` gives what is told of the run of a number, if it is one by itself; `top`
-    is how many of the largest ranks are wanted at most. The others are as for `rank_graph`, which is called
-    for each with method ``components``.
+    overtake each other then. `shown` gives what is told of the run that comes after so many; `top` is how
+    many of the largest ranks are wanted at most. The others are as for `rank_graph`, which is called for each
+    with method ``components``.
     """
     if settings.method == "components":
         for number, teleport in enumerate(seeds.dense(store.nodes)):
@@ -193,17 +193,25 @@ def rank_each(
             largest = None if top is None else executor.largest(state, top)
             ranks = None if largest else executor.finish(state, again=True)
             yield SeedRanks(number, _solution(job, executor, state, history, ranks, begun), largest)
-            if lanes_of(job) > 1:
+            del ranks
+            if number + 1 < len(seeds) and lanes_of(job) > 1:
                 # The tiles are there now.
-                del ranks
-                yield from _rank_in_lanes(job, executor, seeds, number + 1, top)
+                yield from _rank_in_lanes(job, executor, seeds, number + 1, top, shown)
                 return
 
 
 def _rank_in_lanes(
-    job: Job, executor: LocalExecutor, seeds: SeedVectors, first: int, top: int | None
+    job: Job,
+    executor: LocalExecutor,
+    seeds: SeedVectors,
+    first: int,
+    top: int | None,
+    shown: Callable[[int], Progress],
 ) -> Iterator[SeedRanks]:
-    for run, ranks, largest in rank_side_by_side(job, executor.groups[0], seeds, first, top):
+    def note(done: float) -> None:
+        shown(int(done))("ranking", done % 1, 1, "passes")
+
+    for run, ranks, largest in rank_side_by_side(job, executor.groups[0], seeds, first, top, note):
         solution = _solution(job, executor, run.state, run.history, ranks, run.begun)
         yield SeedRanks(run.number, solution, largest)
 

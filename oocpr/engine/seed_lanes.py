@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -57,16 +57,22 @@ class LaneRanks(NamedTuple):
 
 
 def rank_side_by_side(
-    job: Job, group: StripeGroup, seeds: SeedVectors, first: int, top: int | None
+    job: Job,
+    group: StripeGroup,
+    seeds: SeedVectors,
+    first: int,
+    top: int | None,
+    note: Callable[[float], None],
 ) -> Iterator[LaneRanks]:
     """Rank for the seeds from number `first` on, several at a time; gives each that is done.
 
-    `group` has been finished. `top`: how many of the largest ranks are wanted; None for all.
+    `group` has been finished. `top`: how many of the largest ranks are wanted; None for all. `note` is called
+    after each pass, with how many seeds are done, those that are under way by their passes.
     """
     settings, block, backend = job.settings, group.seed_block(), group.backend
     find_largest = cast("Streams", backend).largest
     running, free = dict[int, LaneRun](), list(range(len(block.lanes)))
-    waiting = iter(range(first, len(seeds)))
+    waiting, done = iter(range(first, len(seeds))), first
 
     def fill() -> None:
         while free and (number := next(waiting, None)) is not None:
@@ -84,9 +90,9 @@ def rank_side_by_side(
             )
             for lane, run in running.items()
         }
-        done = block.run(steps)
+        found = block.run(steps)
         taken = time.perf_counter() - begun
-        for lane, (pushed, sums, first_row) in done.items():
+        for lane, (pushed, sums, first_row) in found.items():
             run = running[lane]
             report = stripe_sums(block.spec, sums, steps[lane][1], first_row)
             run.state = method.end_pass(run.state, [pushed], [report])
@@ -94,9 +100,13 @@ def rank_side_by_side(
             if is_over(settings, run.state):
                 free.append(lane)
                 del running[lane]
+                done += 1
                 state, carry, largest = block.lanes[lane], run.state.carries[0], None
                 if top is not None:
                     bound = settings.bound(run.state.residuals[-1])
                     largest = find_largest(state, carry, top, bound, run.state.total)
                 yield LaneRanks(run, None if largest else backend.finish(state, carry), largest)
         fill()
+        if running:
+            # Of a run that takes more passes than are expected something is left to the end.
+            note(done + sum(min(0.99, len(run.history) / job.plan.passes) for run in running.values()))

@@ -349,6 +349,7 @@ def check_each(
             path="", decoded={}, backend=backend(), **how,
         )
     )  # fmt: skip
+    # One after the other is told of each; side by side of all together, which never goes back.
     assert {number for number, _ in seen} <= set(range(len(vectors)))
     assert sorted(each.number for each in found) == list(range(len(vectors)))
     for number, one, _ in found:

@@ -15,7 +15,6 @@ from oocpr.engine.run import rank_each
 from oocpr.engine.scc.personal import SeedVectors
 from oocpr.engine.settings import Settings
 from oocpr.plan.device_memory import SEED_LANES, seed_block_bytes
-from oocpr.progress import silent
 from oocpr.result.ranks import largest
 
 from ..engine.digraphs import Digraph, random_digraph
@@ -123,12 +122,22 @@ def test_the_largest_ranks_of_lanes_are_found_on_the_device(device: Device, top:
         plan, tiles = staying(store, chosen)
         tiers = replace(plan.devices[0], pairs=False, memory=2**30)
         plan = replace(plan, proposals=False, sweeps=1, devices=(tiers,))
+        told: list[float] = []
+
+        def shown(number: int) -> Any:
+            return lambda _, done, total, *__: told.append(number + min(1, done / total))
+
         for wanted in (None, top):
+            told.clear()
             made = rank_each(
-                tiles, plan, chosen, seeds, lambda _: silent, path="", decoded={}, top=wanted, threads=1,
+                tiles, plan, chosen, seeds, shown, path="", decoded={}, top=wanted, threads=1,
                 kernel=None, backend=CudaBackend(device, pairs=False, layouts_stay=True),
             )  # fmt: skip
             found[wanted] = {each.number: each for each in made}
+            # Behind the first, which is by itself, it never goes back.
+            beside = [part for part in told if part >= 1]
+            assert beside == sorted(beside)
+            assert 1 < beside[-1] < len(seeds)
     for number, one in found[top].items():
         expected = largest([found[None][number].solution.ranks], top)
         # Eighteen blocks of rows are four for each of four.

@@ -340,9 +340,7 @@ class CudaBackend(Streams):
             room = (local.start if inside else None, local.sends if inside and not diagonal else None)
             state.update(sums, tile, swept, reads, room, every=self._decoded is not None)
             if inside:
-                sweep = partial(
-                    self._sweep_blocks if diagonal else self._sweep_inside, state, reads, tile, swept, step
-                )
+                sweep = partial(self._sweep_inside, state, reads, tile, swept, step, diagonal=diagonal)
                 if later is None:
                     sweep()
                 else:
@@ -355,15 +353,9 @@ class CudaBackend(Streams):
             for sweep in later:
                 sweep()
 
-    def _sweep_blocks(
-        self,
-        state: RowState,
-        reads: DeviceGatherVector,
-        there: DeviceGroup,
-        rows: GroupRows,
-        step: SweepStep,
+    def _sweep_diagonal_blocks(
+        self, state: RowState, reads: DeviceGatherVector, there: DeviceGroup, rows: GroupRows, sweeps: int
     ) -> None:
-        """Sweep inside the diagonal blocks of a group."""
         device, nodes, blocks = self._device, state.spec.nodes, there.made.get("diagonal blocks")
         if blocks is None:
             self._raise_faults()
@@ -371,7 +363,7 @@ class CudaBackend(Streams):
             if self._limited:
                 # As in `allocate`: what finding took is as large as a group.
                 device.limit(None)
-        turns = DIAGONAL_SWEEPS * (step.sweeps - 1)
+        turns = DIAGONAL_SWEEPS * sweeps
         sweep_diagonal_blocks(device, there, blocks, self._local.start, state, rows, reads, turns)
 
     def _sweep_inside(
@@ -381,8 +373,13 @@ class CudaBackend(Streams):
         there: DeviceGroup,
         rows: GroupRows,
         step: SweepStep,
+        *,
+        diagonal: bool,
     ) -> None:
-        """Sweep inside the group, or inside each of its tiles."""
+        """Sweep inside the group, inside each of its tiles, or inside its diagonal blocks."""
+        if diagonal:
+            self._sweep_diagonal_blocks(state, reads, there, rows, step.sweeps - 1)
+            return
         local, sums, whole = self._local, self._sums, self._inside != "tiles"
         decoded = there.fours is not None
         gather = Gather("bits16", decoded=decoded, weighted=state.weighted, local=whole, inside=not whole)
