@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.sources.block import Strings, arrow_array, arrow_numbers, arrow_strings
-from oocpr.system import resident_after_trim
+from oocpr.system import resident_after_trim, worked_ahead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,8 +49,11 @@ _NAME_BYTES = 112
 """A name of a batch: where it lies and its value, 24; two words of a fingerprint, 16; its place as words are
 sorted, 20; its row, 8; and what Arrow and allocators hold beside. Its text is counted apart."""
 
-_FEW = 16
-"""Names that are looked for one after the other; for more of them the names of the graph are sorted."""
+_ENDS = np.int64((1 << 20) - 1)
+"""The last bits of words, by which those names of the graph are found that may be among few."""
+
+_FEW = 1 << 16
+"""Names of which that leaves one in sixteen; for more of them the names of the graph are sorted."""
 
 _MIN_BATCH = 1 << 22
 
@@ -142,7 +145,7 @@ def file_names(store: GraphStore) -> FileNames:
     return FileNames(
         False,
         lambda rows: store.take_ids(rows).tolist(),
-        lambda nodes: (store.ids(first, stop) for first, stop in _cuts(nodes)),
+        lambda nodes: worked_ahead(store.ids, _cuts(nodes)),
     )
 
 
@@ -406,11 +409,14 @@ def _rows_of(names: Names, nodes: int, blocks: list[Block]) -> Iterator[NDArray[
     order = np.argsort(words, kind="stable").astype(np.uint32)
     words.sort()
     rows = np.full(words.size, UNKNOWN)
+    few = words.size <= _FEW
+    may_be = np.zeros(int(_ENDS) + 1, bool)
+    may_be[words.view(np.int64) & _ENDS] = True
     first = 0
     for block in names.blocks(nodes) if words.size else ():
         ours, other = _words(block, prints)
         # Of many names, searches for neighbours end near each other in this order.
-        left = np.flatnonzero(np.isin(ours, words)) if words.size <= _FEW else np.argsort(ours)
+        left = np.flatnonzero(may_be[ours.view(np.int64) & _ENDS]) if few else np.argsort(ours)
         places = np.searchsorted(words, ours[left])
         # More than once only for names that come several times, or of which the first words are equal.
         while left.size:

@@ -152,6 +152,22 @@ def test_the_driver_makes_what_is_small_or_cannot_be_registered(
 
 
 @RUNS
+def test_what_is_sent_while_kernels_run_is_not_overwritten_by_those_before(device: Device) -> None:
+    nbytes = 1 << 26
+    with device:
+        pinned = device.pinned(nbytes)
+        pinned[:] = 7
+        before = device.xp.zeros(nbytes, np.uint8)
+        for _ in range(100):
+            before += np.uint8(1)
+        del before
+        there = device.receiving(nbytes)
+        device.upload_async(there, pinned)
+        device.synchronize()
+        assert (device.bring(there) == 7).all()
+
+
+@RUNS
 @pytest.mark.parametrize("size", [1, 5 * PAGE + 3, 3 * MIN_REGISTERED + 1])
 def test_numbers_come_back_from_a_device(device: Device, size: int) -> None:
     values = np.random.default_rng(size).random(size + 7)
@@ -190,7 +206,7 @@ def test_kernels_see_memory_of_the_host_and_the_host_what_is_sent(device: Device
         assert np.array_equal(here, np.arange(5, 5 + nbytes // 8, dtype=np.uint64))
         pinned = device.pinned(nbytes)
         pinned[:] = 7
-        other = device.xp.zeros(nbytes, np.uint8)
+        other = device.receiving(nbytes)
         device.upload_async(other, pinned).synchronize()
         assert np.array_equal(device.bring(other), pinned)
 

@@ -210,8 +210,17 @@ class Device:
         """Remember which kernels have been launched or, with `copy_stream`, what was sent while they run."""
         return self._recorded(self._copy_stream if copy_stream else self.xp.cuda.get_current_stream())
 
+    def receiving(self, nbytes: int) -> Any:
+        """Memory for what is sent while kernels run.
+
+        What is sent from now on waits for what has been launched, which may still write to the same memory.
+        """
+        memory = self.xp.empty(nbytes, np.uint8)
+        self.copy_stream_wait(self.record_event())
+        return memory
+
     def upload_async(self, array: Any, values: NDArray[np.uint8]) -> Event:
-        """Send pinned bytes to an array of the device while kernels run; what is sent first arrives first.
+        """Send pinned bytes to memory that is `receiving`, in the order in which they are sent.
 
         The event is passed once the bytes are there; until then they must not change.
         """

@@ -61,7 +61,7 @@ class Room:
     """Memory of the device in which the tiles of groups lie."""
 
     def __init__(self, device: Device, nbytes: int) -> None:
-        memory = device.xp.empty(nbytes + TILE_PADDING, np.uint8)
+        memory = device.receiving(nbytes + TILE_PADDING)
         self.bytes: Any = memory[-address_of(memory) % TILE_PADDING :]
         self.address = address_of(self.bytes)
 
@@ -76,7 +76,7 @@ class Slot(Room):
     def __init__(self, device: Device, nbytes: int, tiles: int) -> None:
         super().__init__(device, nbytes)
         self._device = device
-        self.table = device.xp.empty(tiles * TILE.itemsize, np.uint8)
+        self.table = device.receiving(tiles * TILE.itemsize)
         self._pinned_table = device.pinned(tiles * TILE.itemsize)
         self.free: Event | None = None  # once the group that was there is computed
         self.entries: list[NDArray[np.uint64]] = []  # of the tiles that were sent, one run after the other

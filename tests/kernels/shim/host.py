@@ -302,6 +302,12 @@ class HostDevice:
         """See Device."""
         return HostMark()
 
+    def receiving(self, nbytes: int) -> Any:
+        """See Device."""
+        memory = self.xp.empty(nbytes, np.uint8)
+        self.copy_stream_wait(self.record_event())
+        return memory
+
     def upload_async(self, array: Any, values: NDArray[np.uint8]) -> HostMark:
         """See Device."""
         array[...] = values
