@@ -141,22 +141,29 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
     else:
         listed, weights = node_weights(wanted, origin)
         named = None if listed is None else _pieces(listed, weights)
+    # A few rows are all that is read and written of a vector of zeros.
+    places: NDArray[np.int64] | slice = slice(None)
     if named is not None:
         weights = np.zeros(nodes)
-        for rows, of_them in rows_named(names, nodes, named, origin, memory):
+        for number, (rows, of_them) in enumerate(rows_named(names, nodes, named, origin, memory)):
             np.add.at(weights, rows, of_them)
+            places = slice(None) if number else np.unique(rows)
     if weights.shape != (nodes,):
         raise UsageError(
             f"{origin} has the shape {weights.shape}.",
             f"Give one weight for each of the {nodes:,} nodes, or weights by name.",
         )
-    chunks = (weights[first : first + _CHUNK] for first in range(0, nodes, _CHUNK))
+    read = weights[places]
+    chunks = (read[first : first + _CHUNK] for first in range(0, read.size, _CHUNK))
     total = math.fsum(chain.from_iterable(chunk[chunk != 0] for chunk in chunks))
     if not total > 0:
         raise UsageError(
             f"{origin} has no number above 0.", "Give one node a number above 0, or leave it out."
         )
-    return weights / total
+    if named is None:
+        return weights / total
+    weights[places] /= total
+    return weights
 
 
 def is_many(wanted: Any) -> bool:

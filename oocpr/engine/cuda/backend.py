@@ -340,7 +340,9 @@ class CudaBackend(Streams):
             room = (local.start if inside else None, local.sends if inside and not diagonal else None)
             state.update(sums, tile, swept, reads, room, every=self._decoded is not None)
             if inside:
-                sweep = partial(self._sweep_inside, state, reads, tile, swept, step, diagonal=diagonal)
+                # Finding them waits for the device, which what is put off must not.
+                blocks = self._diagonal_blocks(tile, swept, spec.nodes) if diagonal else None
+                sweep = partial(self._sweep_inside, state, reads, tile, swept, step, blocks)
                 if later is None:
                     sweep()
                 else:
@@ -353,18 +355,17 @@ class CudaBackend(Streams):
             for sweep in later:
                 sweep()
 
-    def _sweep_diagonal_blocks(
-        self, state: RowState, reads: DeviceGatherVector, there: DeviceGroup, rows: GroupRows, sweeps: int
-    ) -> None:
-        device, nodes, blocks = self._device, state.spec.nodes, there.made.get("diagonal blocks")
+    def _diagonal_blocks(self, there: DeviceGroup, rows: GroupRows, nodes: int) -> DiagonalBlocks:
+        """Those of a group that stays, which are found once."""
+        blocks: DiagonalBlocks | None = there.made.get("diagonal blocks")
         if blocks is None:
             self._raise_faults()
-            blocks = there.made["diagonal blocks"] = find_diagonal_blocks(device, there, rows.first, nodes)
+            blocks = find_diagonal_blocks(self._device, there, rows.first, nodes)
+            there.made["diagonal blocks"] = blocks
             if self._limited:
                 # As in `allocate`: what finding took is as large as a group.
-                device.limit(None)
-        turns = DIAGONAL_SWEEPS * sweeps
-        sweep_diagonal_blocks(device, there, blocks, self._local.start, state, rows, reads, turns)
+                self._device.limit(None)
+        return blocks
 
     def _sweep_inside(
         self,
@@ -373,12 +374,12 @@ class CudaBackend(Streams):
         there: DeviceGroup,
         rows: GroupRows,
         step: SweepStep,
-        *,
-        diagonal: bool,
+        blocks: DiagonalBlocks | None,
     ) -> None:
-        """Sweep inside the group, inside each of its tiles, or inside its diagonal blocks."""
-        if diagonal:
-            self._sweep_diagonal_blocks(state, reads, there, rows, step.sweeps - 1)
+        """Sweep inside the group, inside each of its tiles, or inside such diagonal blocks."""
+        if blocks is not None:
+            turns = DIAGONAL_SWEEPS * (step.sweeps - 1)
+            sweep_diagonal_blocks(self._device, there, blocks, self._local.start, state, rows, reads, turns)
             return
         local, sums, whole = self._local, self._sums, self._inside != "tiles"
         decoded = there.fours is not None

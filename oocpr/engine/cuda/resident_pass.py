@@ -1,9 +1,9 @@
 """A pass of a stripe that exchanges nothing with others and reads nothing: launched as one.
 
 The host says how the pass is made, launches all of it, and waits for its sums. If all groups stay on the
-device, rows of the last one are swept inside it behind the sums, while the host decides about the next pass;
-and all but the first such passes are two CUDA graphs, up to the sums and behind them: what is launched is
-recorded once and then launched as one, so that no Python is between kernels.
+device, rows of the last one are swept inside it behind the sums, while the host decides about the next pass.
+What is launched then is recorded and launched as one, so that no Python is between kernels: two CUDA graphs,
+one of what is behind the sums, and from the second pass on one of what is up to them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.vectors import DeviceGatherVector, RowState
 
 UNRECORDED = 1
-"""Passes before one is recorded, in which is made what is kept of a group."""
+"""Passes before one is recorded up to its sums: they make what is kept of a group, and find its hubs."""
 
 
 class ResidentPass:
@@ -51,7 +51,8 @@ class ResidentPass:
         self._stream, self._row_bounds = stream, row_bounds
         self._recorded = recorded
         self._done = 0
-        self._graphs: list[Callable[[], None]] = []
+        self._to_sums: Callable[[], None] | None = None
+        self._behind: Callable[[], None] | None = None
 
     def run(self, push: PushStep, step: SweepStep) -> tuple[PushSums, TileSums]:
         """Push and sweep; `step` is `alone`, and waits for its sums.
@@ -59,22 +60,23 @@ class ResidentPass:
         Raises DamagedError for a tile whose bytes are not what was written.
         """
         backend, state = self._backend, self._state
-        parts, later = self._graphs, list[Callable[[], None]]()
+        later = list[Callable[[], None]]()
+        launch: Callable[[], None] = partial(self._launch, push, step, later)
         state.step.set_sweep(step)
         with backend.device:
-            if not parts:
-                parts = [partial(self._launch, push, step, later), partial(backend.sweep_later, later)]
             if self._recorded and self._done >= UNRECORDED:
+                # All passes launch the same; what they are made with is in the memory of the step.
                 state.step.set_push(push)
-                if not self._graphs:
-                    # All passes launch the same; what they are made with is in the memory of the step.
-                    parts[0] = backend.device.record(parts[0])
-                    self._graphs = parts = [parts[0], *([backend.device.record(parts[1])] if later else [])]
-            parts[0]()
+                if self._to_sums is None:
+                    self._to_sums = backend.device.record(launch)
+                launch = self._to_sums
+            launch()
             # Not for what is sent meanwhile for the next pass.
             told = backend.device.record_event()
-            for sweep_later in parts[1:]:
-                sweep_later()
+            if later and self._behind is None:
+                self._behind = backend.device.record(partial(backend.sweep_later, later))
+            if self._behind is not None:
+                self._behind()
             if self._recorded:
                 # Nothing is read any more, so there is room for the ranks.
                 if not self._done:
