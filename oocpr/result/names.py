@@ -96,6 +96,31 @@ class RowNames:
         return (np.arange(first, stop) for first, stop in _cuts(nodes))
 
 
+class ListedNames:
+    """Names held in memory: integers, shape (n,), or a sequence of n strings."""
+
+    def __init__(self, names: NDArray[np.integer[Any]] | Sequence[str]) -> None:
+        self._names = names
+        self.textual = not isinstance(names, np.ndarray)
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
+        """Look the rows up."""
+        if isinstance(self._names, np.ndarray):
+            numbers: list[int] = self._names[rows].tolist()
+            return numbers
+        return [self._names[row] for row in rows.tolist()]
+
+    def blocks(self, nodes: int) -> Iterator[Block]:  # noqa: ARG002
+        """Yield the names as they are."""
+        if isinstance(self._names, np.ndarray):
+            for first, stop in _cuts(len(self._names)):
+                yield self._names[first:stop].astype(np.int64)
+        else:
+            from oocpr.store.node_data import text_pieces
+
+            yield from (Strings.of(*piece) for piece in text_pieces(self._names))
+
+
 @dataclass
 class FileNames:
     """Names that stay in a store or a file; `pieces` are ids, or bytes of texts and their lengths."""

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 import oocpr
 from oocpr.errors import UsageError
 from oocpr.result.comparison import MOVERS
-from oocpr.result.names import RowNames
+from oocpr.result.names import ListedNames, RowNames
 from oocpr.result.ranks import Ranks
-
-from .listed_names import ListedNames
 
 # Sums of such numbers are exact, and many are equal.
 RANKS = st.integers(0, 40).map(lambda number: number / 64)

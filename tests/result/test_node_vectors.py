@@ -16,6 +16,7 @@ from oocpr.errors import DoesNotFitError, InputError, UsageError
 from oocpr.result import names as node_names
 from oocpr.result import node_vectors
 from oocpr.result.names import (
+    ListedNames,
     Name,
     Names,
     RowNames,
@@ -26,8 +27,6 @@ from oocpr.result.names import (
 )
 from oocpr.result.node_vectors import rows_named, start_vector, teleport_vector
 from oocpr.result.ranks import Ranks
-
-from .listed_names import ListedNames
 
 LABELS = ListedNames(["a", "two words", "c"])
 IDS = ListedNames(np.array([10, 30, 20], np.uint32))

@@ -13,10 +13,9 @@ import pytest
 import oocpr
 from oocpr.cli import main
 from oocpr.errors import UsageError
+from oocpr.result.names import ListedNames
 from oocpr.result.ranks import Ranks
 from oocpr.units import format_bound
-
-from .listed_names import ListedNames
 
 
 class Page(HTMLParser):

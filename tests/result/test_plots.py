@@ -13,8 +13,6 @@ from oocpr.errors import SetupError, UsageError
 from oocpr.result.names import RowNames
 from oocpr.result.ranks import Ranks
 
-from .listed_names import ListedNames
-
 
 @pytest.fixture
 def graph(tmp_path):
@@ -73,6 +71,7 @@ def test_movers(graph):
 
 
 def test_names_are_no_formulas():
+    from oocpr.result.names import ListedNames
 
     one = Ranks(np.array([0.75, 0.25]), ListedNames(["$x", r"$\bad{"]))
     found = one.compare(Ranks(np.array([0.25, 0.75]), one.names))

@@ -18,11 +18,9 @@ import pytest
 
 from oocpr.errors import InputError, UsageError
 from oocpr.result import rank_files
-from oocpr.result.names import Names, RowNames
+from oocpr.result.names import ListedNames, Names, RowNames
 from oocpr.result.rank_files import read_ranks
 from oocpr.result.ranks import Ranks
-
-from .listed_names import ListedNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

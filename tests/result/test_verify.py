@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from oocpr.errors import DamagedError, DoesNotFitError, InputError, UsageError
 from oocpr.ingest.build import build_store
 from oocpr.result import verify as verifying
-from oocpr.result.names import RowNames
+from oocpr.result.names import ListedNames, RowNames
 from oocpr.result.ranks import Ranks
 from oocpr.result.verify import in_store_order, verify
 from oocpr.sources import open_source
@@ -25,7 +25,6 @@ from oocpr.store.graph import open_store
 from oocpr.store.writer import GraphWriter
 
 from ..store.writing import add_tile
-from .listed_names import ListedNames
 
 if TYPE_CHECKING:
     from oocpr.store.graph import GraphStore
