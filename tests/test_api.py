@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import gc
+import json
 import os
 import subprocess
 import sys
+from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,32 @@ def test_the_certified_bound_holds(graph: oocpr.Graph, adjacency: coo_array, ask
     assert ranks.run.passes == len(ranks.history) == ranks.history[-1].number
     for name, value in asked.items():
         assert name == "device" or getattr(ranks.run, name) == value
+
+
+@pytest.mark.parametrize("method", ["auto", "mixed", "residual"])
+@pytest.mark.parametrize("damping", [np.float32(0.7), np.float16(0.5), Fraction(17, 20), 0.995, 0.9999])
+def test_dampings_of_any_kind_are_taken(
+    adjacency: coo_array, damping: Any, method: str, tmp_path: Path
+) -> None:
+    ranks = oocpr.pagerank(adjacency, damping=damping, tol=np.float32(1e-9), method=method)
+    assert ranks.converged
+    assert ranks.error_bound is not None
+    # The reference is no nearer to the solution than its last step over what the damping keeps back.
+    slack = 1e-15 / (1 - float(damping))
+    assert np.abs(ranks.to_numpy() - reference(adjacency, float(damping))).sum() <= ranks.error_bound + slack
+    ranks.to_parquet(tmp_path / "ranks.parquet")
+    assert json.loads(json.dumps(ranks.report()))["damping"] == float(damping)
+    several = oocpr.pagerank(adjacency, damping=damping, tol=1e-9, personalization=[{0: 1}, {1: 1}])
+    assert several.converged.all()
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_damping_too_small_to_divide_by_is_taken(adjacency: coo_array, many: bool) -> None:
+    weights: Any = [{3: 1.0}] if many else {3: 1.0}
+    ranks = oocpr.pagerank(adjacency, damping=1e-50, personalization=weights)
+    assert (ranks[0] if many else ranks).top(1) == [(3, 1.0)]
+    with pytest.raises(UsageError, match="too small for float32"):
+        oocpr.pagerank(adjacency, damping=1e-50, method="components")
 
 
 def test_every_way_to_name_a_graph_gives_the_same_ranks(graph: oocpr.Graph, adjacency: coo_array) -> None:

@@ -81,6 +81,7 @@ def katz_centrality(
     """
     from oocpr.engine.centrality import solve_katz
 
+    alpha, beta = float(alpha), float(beta)
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not 0 < value < math.inf:
             raise UsageError(f"{name} is {value}.", f"Give a finite {name} above 0.")
@@ -90,7 +91,7 @@ def katz_centrality(
     )
     (values,) = outcome.vectors
     values *= beta
-    return _answer(opened, values, measure="katz", alpha=float(alpha), beta=float(beta), **facts)
+    return _answer(opened, values, measure="katz", alpha=alpha, beta=beta, **facts)
 
 
 @checked

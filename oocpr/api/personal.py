@@ -69,6 +69,7 @@ def rank_seeds(
                 "Leave method components out.",
             )
         require(needed, most, f"Ranking a graph in memory for {len(seeds):,} seeds")
+    in_blocks &= settings.solvable
     if in_blocks and store.edges <= MAX_SCC_NUMBERED_EDGES and needed <= most:
         settings = replace(settings, method="components", reads=DEFAULT_READS["components"])
         outcomes, run = _rank_in_blocks(kept, vectors, settings, shape, threads, progress)

@@ -215,8 +215,8 @@ def pagerank(
         or ``"auto"``: ``"components"`` for graphs of up to four million edges that fit, else ``"mixed"``.
     reads
         How ranks are gathered: ``"float64"``, ``"float32"``, ``"bits16"`` or ``"bits8"``; the answer is as
-        exact with each. None for ``"bits16"``; ``"float32"`` with ``"components"``, ``"float64"`` with
-        ``"power"`` and segmented methods.
+        exact with each. None for ``"bits16"``; ``"float32"`` with ``"components"`` or a damping above 0.992,
+        ``"float64"`` with ``"power"`` and segmented methods.
     stop
         ``"certified"``, or ``"residual"`` to compare `tol` with the L1 norm of the residual, as papers count.
     max_passes

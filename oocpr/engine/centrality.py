@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,6 +60,11 @@ _ROWS = 1 << 18
 _NOTHING = 1e-6
 """Share of the largest product seen that one with an eigenvector must have: of eigenvalue 0 one with the half
 of all digits looks like an eigenvector of this size."""
+
+_LARGE = (1e-8, 1e-16, 0.0)
+"""Shares of the largest number of an eigenvector above which cycles are looked for, one after the other.
+
+Among few rows they are found sooner."""
 
 _STALLED = 0.9
 """Share of a residual that a step by least squares must not leave; the terms of the series are taken then."""
@@ -201,11 +207,11 @@ def solve_katz(
         if bound < 1 and least <= 0:
             raise _too_large(alpha, "not below 1 over the largest eigenvalue of the graph", eigenvalue)
         # No later bound is below one either; a number that is none has grown that far, too.
-        if not rounding < 1:
+        if not (rounding < 1 and norm < math.inf):
             cause = "and numbers grow past what float64 can certify, as above 1 over the largest eigenvalue"
             raise _too_large(alpha, cause, eigenvalue)
         # Of what rounding may have made, further passes find little less.
-        stalled = largest <= rounding and bound > _STALLED * before
+        stalled = norm == 0 or (largest <= rounding and bound > _STALLED * before)
         if bound <= tol or stalled or matrix.passes >= max_passes:
             break
         before = bound
@@ -218,9 +224,13 @@ def solve_katz(
 
 
 def _too_large(alpha: float, cause: str, eigenvalue: float | None) -> UsageError:
-    known = f", which is about {eigenvalue:.4g}" if eigenvalue else ""
-    remedy = f"Use an alpha below {1 / eigenvalue:.3g}." if eigenvalue else "Use a smaller alpha."
-    return UsageError(f"alpha is {alpha:g}, {cause}{known}.", remedy)
+    # Of a graph without cycles the eigenvalue is made of rounding errors.
+    if eigenvalue is None or not eigenvalue * alpha >= 1:
+        return UsageError(f"alpha is {alpha:g}, {cause}.", "Use a smaller alpha.")
+    return UsageError(
+        f"alpha is {alpha:g}, {cause}, which is about {eigenvalue:.4g}.",
+        f"Use an alpha below {1 / eigenvalue:.3g}.",
+    )
 
 
 def find_eigenvector(
@@ -248,12 +258,13 @@ def find_eigenvector(
             _, gap, weights = _dominant(found)
         most = max(most, eigenvalue + residual)
         if eigenvalue + residual <= _NOTHING * most:
-            raise UsageError(
-                "the largest eigenvalue of the graph is 0, or too small to find: it has no cycle, or none of "
-                "any weight.",
-                "Use Katz centrality instead.",
-            )
+            raise _without_cycle()
         converged = residual <= tol * eigenvalue
+        if converged and not reflected:
+            cyclic = _has_cycle(matrix, basis, max_passes)
+            if cyclic is False:
+                raise _without_cycle()
+            converged = bool(cyclic)
         if converged or matrix.passes >= max_passes:
             break
         _replace_first(basis, weights)
@@ -263,6 +274,45 @@ def find_eigenvector(
     unscaled = eigenvalue / matrix.factor / (matrix.factor if reflected else 1.0)
     left = residual / eigenvalue if eigenvalue > 0 else math.inf
     return Outcome(tuple(basis[: 1 + reflected]), converged, left, None, unscaled, gap)
+
+
+def _without_cycle() -> UsageError:
+    return UsageError(
+        "the largest eigenvalue of the graph is 0, or too small to find: it has no cycle, or none of any "
+        "weight.",
+        "Use Katz centrality instead.",
+    )
+
+
+def _has_cycle(matrix: StreamedMatrix, basis: Sequence[Vector], max_passes: int) -> bool | None:
+    """Tell whether there is a cycle where an eigenvector is large; None if passes ran out.
+
+    If each row of a set has an edge from one of them, there is a cycle among them. Rows without one leave the
+    set, pass after pass. A graph without cycles has vectors that rounding cannot tell from eigenvectors, of
+    eigenvalues far from zero, as a change of the matrix by one rounding error makes them such. `basis`: the
+    eigenvector, and two more vectors, which are overwritten.
+    """
+    x, chosen, received = basis[0], basis[1], basis[2]
+    most = max(_pieces(lambda part: float(x[part].max(initial=0.0)), len(x)))
+
+    def choose(part: slice, least: float) -> int:
+        np.greater(x[part], least, out=chosen[part], casting="unsafe")
+        return int(np.count_nonzero(chosen[part]))
+
+    def keep(part: slice) -> int:
+        chosen[part] *= received[part] > 0
+        return int(np.count_nonzero(chosen[part]))
+
+    for share in _LARGE:
+        kept, before = sum(_pieces(partial(choose, least=share * most), len(x))), 0
+        while kept and kept != before:
+            if matrix.passes >= max_passes:
+                return None
+            matrix.receive(chosen, received)
+            kept, before = sum(_pieces(keep, len(x))), kept
+        if kept:
+            return True
+    return False
 
 
 def _krylov(

@@ -112,10 +112,13 @@ class Loading(NamedTuple):
 def asked_settings(method: str, reads: str | None, **others: Any) -> Settings:
     """Settings as far as they are known before a graph is open; ``"auto"`` counts as ``"mixed"``."""
     from oocpr.engine.number_formats import READS
-    from oocpr.engine.settings import Settings
+    from oocpr.engine.settings import Settings, usual_reads
 
     chosen = "mixed" if method == "auto" else method
-    settings = Settings(method=chosen, reads=reads or DEFAULT_READS.get(chosen, "bits16"), **others)
+    damping = others.get("damping", Settings.damping)
+    settings = Settings(
+        method=chosen, reads=reads or DEFAULT_READS.get(chosen) or usual_reads(damping), **others
+    )
     unit = READS[settings.reads].unit_rounding
     if chosen == "power" and unit > settings.tol:
         raise UsageError(
@@ -264,7 +267,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
     better = None
     # What earlier runs left is of use to those in memory; beside others it stays.
     less = wanted.base - request.reusable
-    if request.auto:
+    if request.auto and settings.solvable:
         method, better = choose_method(stats, replace(wanted, base=less))
         settings = replace(settings, method=method, reads=DEFAULT_READS.get(method, settings.reads))
         wanted = replace(wanted, method=settings.method, reads=settings.reads)

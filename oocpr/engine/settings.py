@@ -28,6 +28,10 @@ product it differed by less than a third of this on every graph tested; each bou
 """
 
 
+LEAST_SOLVED_DAMPING = 1e-30
+"""Least damping of method ``components``, which divides float32 by it."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """Parameters of a run; raises UsageError for values that cannot be.
@@ -63,6 +67,9 @@ class Settings:
         _one_of("reads", self.reads, READS)
         _one_of("stop", self.stop, STOPS)
         _one_of("dangling", self.dangling, DANGLING)
+        # Numbers of NumPy would round what is computed with them, and no file takes them.
+        for name in ("damping", "tol"):
+            object.__setattr__(self, name, float(getattr(self, name)))
         if not 0 < self.damping < 1:
             raise UsageError(f"damping is {self.damping}, outside (0, 1).", "Use a value such as 0.85.")
         if not 0 < self.tol < math.inf:
@@ -86,12 +93,17 @@ class Settings:
                 f"method components reads float32, not {self.reads}.",
                 "Leave reads out, or use method mixed.",
             )
+        if self.method == "components" and not self.solvable:
+            raise UsageError(
+                f"method components divides by damping, and {self.damping:g} is too small for float32.",
+                "Use method mixed.",
+            )
         if self.method in SEGMENTED_METHODS and self.reads != "float64":
             raise UsageError(
                 f"method {self.method} reads parts of float64, not {self.reads}.",
                 "Leave reads out, or use method power.",
             )
-        limit = (1 - self.damping) / (1 + self.damping)
+        limit = coarsest_rounding(self.damping)
         unit = READS[self.reads].unit_rounding
         if self.method != "power" and unit >= limit:
             wider = [r.name for r in READS.values() if r.unit_rounding < limit]
@@ -110,6 +122,11 @@ class Settings:
     def mixed(self) -> bool:
         """Whether proposals, tile-local sweeps and mixing are on."""
         return self.method == "mixed"
+
+    @property
+    def solvable(self) -> bool:
+        """Whether method ``components`` takes the damping."""
+        return self.damping >= LEAST_SOLVED_DAMPING
 
     @property
     def pass_limit(self) -> int:
@@ -131,6 +148,18 @@ class Settings:
         if self.stop == "residual":
             return residual < self.tol
         return self.bound(residual) <= self.tol
+
+
+def coarsest_rounding(damping: float) -> float:
+    """Below which reads must round for the residual to shrink in each pass."""
+    return (1 - damping) / (1 + damping)
+
+
+def usual_reads(damping: float) -> str:
+    """Format of the fewest bits from 16 on with which a run converges."""
+    limit = coarsest_rounding(damping)
+    wide = ("bits16", "float32", "float64")
+    return next((name for name in wide if READS[name].unit_rounding < limit), wide[0])
 
 
 def power_passes(damping: float, tol: float) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,61 @@ def test_what_cannot_be_is_refused_with_cause_and_remedy() -> None:
         oocpr.hits(edges, tol=0)
     with pytest.raises(DoesNotFitError, match="of memory in all, 32 MiB are given"):
         oocpr.hits(as_graph(edges), memory="32MiB")
+
+
+@given(st.integers(2, 40), st.integers(0, 200), st.integers(0, 2**32 - 1))
+def test_a_graph_without_cycles_is_not_said_to_have_an_eigenvector(nodes: int, edges: int, seed: int) -> None:
+    ends = np.sort(np.random.default_rng(seed).integers(0, nodes, (edges + 1, 2)), axis=1)
+    low, high = np.append(ends[ends[:, 0] < ends[:, 1]], [[0, 1]], axis=0).T
+    with contextlib.suppress(UsageError):
+        # Or its passes run out: what they come to is no eigenvector.
+        assert not oocpr.eigenvector_centrality((low, high), max_passes=100).converged
+    # With one edge back there is a cycle of two nodes at least, whose eigenvalue is one or more.
+    found = oocpr.eigenvector_centrality((np.append(low, high[0]), np.append(high, low[0])))
+    assert not found.converged or found.facts.eigenvalue >= 1 - 1e-6
+
+
+def test_a_chain_too_long_for_the_passes_is_not_said_to_have_an_eigenvector() -> None:
+    chain = np.arange(3000), np.arange(1, 3001)
+    assert not oocpr.eigenvector_centrality(chain, max_passes=100).converged
+
+
+def test_a_cycle_is_found_whose_numbers_are_small_beside_those_of_others() -> None:
+    # Each layer has 300 times the numbers of the one before.
+    layers = [np.array([0]), *(2 + 300 * k + np.arange(300) for k in range(3))]
+    pairs = [np.array(np.meshgrid(one, other)).reshape(2, -1) for one, other in pairwise(layers)]
+    source, target = np.hstack([[[0, 1], [1, 0]], *pairs])
+    found = oocpr.eigenvector_centrality((source, target))
+    assert found.converged
+    assert found.facts.eigenvalue == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("edges", "alpha", "tol"),
+    [
+        ((np.arange(1, 1000), np.zeros(999, int)), 0.85, 1e-10),
+        ((np.arange(10), np.roll(np.arange(10), 1)), 0.5, 1e-14),
+        ((np.array([0]), np.array([1])), 1e10, 1e-6),
+    ],
+)
+def test_what_rounding_leaves_ends_a_search(edges: Any, alpha: float, tol: float) -> None:
+    found = oocpr.katz_centrality(edges, alpha=alpha, tol=tol)
+    nodes = 1 + int(np.max(edges))
+    matrix = np.zeros((nodes, nodes))
+    matrix[edges] = 1
+    exact = np.linalg.solve(np.eye(nodes) - alpha * matrix.T, np.ones(nodes))
+    assert found.error_bound is not None
+    assert tol < found.error_bound < 1
+    assert not found.converged
+    assert np.allclose(found.to_numpy(), exact, rtol=found.error_bound, atol=0)
+
+
+def test_the_remedy_for_an_alpha_that_is_too_large_is_below_it() -> None:
+    chain = np.array([0, 1, 2]), np.array([1, 2, 3])
+    for alpha in (1e5, 1e300):
+        with pytest.raises(UsageError, match="numbers grow past") as refused:
+            oocpr.katz_centrality(chain, alpha=alpha)
+        assert refused.value.remedy == "Use a smaller alpha."
 
 
 def test_tables_and_files_have_the_numbers(tmp_path: Path, data: Path) -> None:
