@@ -8,6 +8,7 @@ the next output of that name is made.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import logging
@@ -16,15 +17,23 @@ import re
 import secrets
 import shutil
 import stat
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
-from oocpr.system import is_disk_full
+from oocpr.system import LINUX, is_disk_full
 from oocpr.units import format_bytes
 
 _LOG = logging.getLogger(__name__)
+
+_BEGUN = time.time()
+
+_PUBLISHED = 8
+"""Times that a folder is tried to be given a name that others take as well."""
+
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 _NAME_BYTES = 255  # of a file's name on the file systems of Linux
 _RANDOM_BYTES = 4
@@ -37,6 +46,7 @@ class Partial:
     """
 
     def __init__(self, path: Path, *, folder: bool = False, suffix: str = "", private: bool = False) -> None:
+        self._owner = os.getpid()
         while True:
             # A name that is too long is said so now, not when what is written gets it.
             with contextlib.suppress(FileNotFoundError):
@@ -45,7 +55,11 @@ class Partial:
             self.path = path.with_name(_cut(path.name) + own)
             if folder:
                 self.path.mkdir(0o700 if private else 0o777, parents=True)
-                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                except FileNotFoundError:
+                    # Taken for one that was left, before it was open.
+                    continue
             else:
                 self._lock = os.open(self.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
             # File systems without locks, such as some over a network, have nothing removed either.
@@ -67,18 +81,22 @@ class Partial:
             self._lock = -1
 
     def remove(self) -> None:
-        """Remove what has the temporary name, if it can be removed, and unlock it."""
-        remove(self.path)
+        """Remove what has the temporary name, if it can be removed, and unlock it.
+
+        In a process that was forked it stays: that of its parent is in use.
+        """
+        if os.getpid() == self._owner:
+            remove(self.path)
         self.close()
 
 
 def clear_abandoned(path: Path) -> list[str]:
     """Remove what killed processes have left beside an output; returns a sentence for each file or folder."""
-    left = re.compile(rf"{re.escape(_cut(path.name))}\.(partial|replaced)-\d+-[0-9a-f]{{8}}(\.zarr)?")
+    left = re.compile(rf"{re.escape(_cut(path.name))}\.(partial|replaced)-(\d+)-[0-9a-f]{{8}}(\.zarr)?")
     messages = []
     with contextlib.suppress(OSError):
         for found in sorted(path.parent.iterdir()):
-            if (match := left.fullmatch(found.name)) is None:
+            if (match := left.fullmatch(found.name)) is None or _is_own(found, int(match[2])):
                 continue
             if match[1] == "replaced" and not os.path.lexists(path):
                 messages.append(
@@ -87,6 +105,11 @@ def clear_abandoned(path: Path) -> list[str]:
             elif _remove_abandoned(found):
                 messages.append(f"{found}, which a process that was killed had left, was removed.")
     return messages
+
+
+def _is_own(path: Path, process: int) -> bool:
+    """Whether this process has made a file or folder, which another of its threads is about to lock."""
+    return process == os.getpid() and path.lstat().st_ctime >= _BEGUN
 
 
 def check_writable(path: Path, marker: str | None = None) -> None:
@@ -178,19 +201,50 @@ class NewFolder:
 
     def publish(self) -> None:
         """Give the folder its name; UsageError if something has it by now that is not to be replaced."""
-        refuse_existing(self.path, overwrite=self._overwrite, marker=self._marker)
-        with naming_failures(self.path):
-            if self.path.exists():
-                self.path.rename(self._replaced)
-            self.temporary.rename(self.path)
-            remove(self._replaced)
-        if self._partial is not None:
-            self._partial.close()
+        if self._partial is None:
+            # What is replaced gets a name that is found again if this process ends here.
+            refuse_existing(self.path, overwrite=self._overwrite, marker=self._marker)
+            with naming_failures(self.path):
+                self._rename()
+            return
+        for left in reversed(range(_PUBLISHED)):
+            refuse_existing(self.path, overwrite=self._overwrite, marker=self._marker)
+            with naming_failures(self.path):
+                if exchange(self.temporary, self.path):
+                    remove(self.temporary)
+                    break
+                try:
+                    self._rename()
+                    break
+                except OSError as error:
+                    # Others may have published theirs since it was looked.
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not left:
+                        raise
+        self._partial.close()
+
+    def _rename(self) -> None:
+        if self.path.exists():
+            self.path.rename(self._replaced)
+        self.temporary.rename(self.path)
+        remove(self._replaced)
 
     def discard(self) -> None:
         """Remove what was written, unless it is resumable or published."""
         if self._partial is not None:
             self._partial.remove()
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Have two files or folders take each other's name, at once; False if one is not there, or none can."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if not LINUX or not hasattr(library, "renameat2"):
+        return False
+    if library.renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOENT, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number))
 
 
 def refuse_existing(path: Path, *, overwrite: bool, marker: str) -> None:

@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 _MAKE_ONE = "Make one with `oocpr import SOURCE -o GRAPH.zarr`."
 
 
+_REOPENED = 8
+"""Times that a folder is opened anew because another took its name while it was opened."""
+
+
 class GraphStore:
     """A finished graph store; get one with :func:`open_store`.
 
@@ -253,7 +257,18 @@ def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
             raise NotAStoreError(f"{name} does not exist.", _MAKE_ONE)
         if not os.path.isdir(name):  # noqa: PTH112
             raise NotAStoreError(f"{name} is a file, not a graph store.", _MAKE_ONE)
-    store = open_zarr_store(path)
+    for _ in range(_REOPENED):
+        store = open_zarr_store(path)
+        try:
+            return _opened(name, store)
+        except (DamagedError, NotAStoreError, ReplacedError):
+            # Of a folder that was replaced meanwhile a part may be gone.
+            if not isinstance(store, PinnedFolder) or store.is_at(Path(name).absolute()):
+                raise
+    return _opened(name, open_zarr_store(path))
+
+
+def _opened(name: str, store: Store) -> GraphStore:
     try:
         documents = read_documents(store, NODES, name)
         own = own_attributes(documents) or {}

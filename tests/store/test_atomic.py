@@ -8,8 +8,12 @@ import signal
 import stat
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
+import numpy as np
 import pytest
 
 import oocpr
@@ -88,7 +92,9 @@ def test_the_next_output_of_that_name_removes_it(tmp_path, caplog):
     assert "had left, was removed" in caplog.text
 
 
-def test_a_process_number_used_again_protects_nothing(tmp_path):
+def test_a_process_number_used_again_protects_nothing(tmp_path, monkeypatch):
+    # What lies there is older than this process.
+    monkeypatch.setattr("oocpr.store.atomic._BEGUN", time.time() + 1)
     (tmp_path / f"r.csv.partial-{os.getpid()}-0123abcd").write_text("left")
     assert len(clear_abandoned(tmp_path / "r.csv")) == 1
     assert list(tmp_path.iterdir()) == []
@@ -209,3 +215,75 @@ def test_a_full_disk_is_the_cause_that_is_told_and_nothing_is_left(tmp_path):
         with pytest.raises(DoesNotFitError, match="No space left on device"):
             write(small / "r.csv", 2**20)
         assert list(small.iterdir()) == []
+
+
+def test_what_a_thread_is_making_is_not_taken_for_what_was_left(tmp_path, caplog):
+    made = []
+
+    def make():
+        for _ in range(200):
+            clear_abandoned(tmp_path / "r")
+            partial = Partial(tmp_path / "r", folder=True)
+            made.append(partial.path.is_dir())
+            partial.remove()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(make) for _ in range(4)]:
+            done.result()
+    assert made == [True] * 800
+    assert not list(tmp_path.iterdir())
+    assert not caplog.records
+
+
+def test_a_process_that_was_forked_removes_nothing_of_its_parent(tmp_path):
+    code = """
+import os, sys, oocpr
+ranks = oocpr.pagerank([("a", "b"), ("b", "c"), ("c", "b")])
+if os.fork() == 0:
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+print(ranks.top(1)[0][0], len(os.listdir(sys.argv[1])))
+"""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "b 1\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged at once on Linux only")
+def test_folders_are_replaced_by_several_at_a_time(tmp_path):
+    def write(number):
+        for _ in range(50):
+            new = NewFolder(tmp_path / "r", overwrite=True, marker="m")
+            (new.temporary / "zarr.json").write_text('{"m": 1}')
+            (new.temporary / "part").write_text(f"{number}")
+            new.publish()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(write, number) for number in range(4)]:
+            done.result(timeout=60)
+    assert {file.name for file in (tmp_path / "r").iterdir()} == {"zarr.json", "part"}
+    assert [path.name for path in tmp_path.iterdir()] == ["r"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged at once on Linux only")
+def test_a_folder_that_is_replaced_is_there_at_any_time(tmp_path):
+    edges = np.arange(5), np.roll(np.arange(5), 1)
+    oocpr.import_graph(edges, tmp_path / "g.zarr")
+    ended = Event()
+
+    def read():
+        found = 0
+        while not ended.is_set():
+            found += oocpr.open_graph(tmp_path / "g.zarr").edges == 5
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        reading = [pool.submit(read) for _ in range(2)]
+        try:
+            for _ in range(30):
+                oocpr.import_graph(edges, tmp_path / "g.zarr", overwrite=True)
+        finally:
+            ended.set()
+    assert all(one.result() > 0 for one in reading)
