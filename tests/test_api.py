@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import gc
+import gzip
 import json
 import os
+import pickle
 import subprocess
 import sys
 from fractions import Fraction
@@ -499,3 +501,76 @@ class TestStart:
     def test_ranks_of_another_graph(self, grown: tuple[oocpr.Graph, oocpr.Graph]) -> None:
         with pytest.raises(InputError, match="no rank of any node"):
             oocpr.pagerank(grown[0], start=oocpr.pagerank((np.array([0]), np.array([1]))))
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        (np.array([5, 6, 7, 7]), np.array([6, 7, 5, 6])),
+        [("a", "b"), ("b", "c"), ("c", "a"), ("c", "b")],
+        csr_array(np.array([[0, 1, 0], [0, 0, 1], [1, 1, 0]])),
+    ],
+    ids=["ids", "labels", "rows"],
+)
+def test_ranks_can_be_pickled_and_outlive_their_graph(edges: Any) -> None:
+    ranks = oocpr.pagerank(edges)
+    first = ranks.top(1)[0][0]
+    several = oocpr.pagerank(edges, personalization=[{first: 1}, {first: 2}])
+    kept = pickle.dumps((ranks, several))
+    expected = ranks.top(3), several.top(3)
+    del ranks, several
+    gc.collect()
+    ranks, several = pickle.loads(kept)
+    assert (ranks.top(3), several.top(3)) == expected
+    assert ranks[first] == expected[0][0][1]
+
+
+def test_each_form_of_weights_can_be_one_of_several(adjacency: coo_array) -> None:
+    pandas = pytest.importorskip("pandas")
+    forms: list[Any] = [{3: 1.0, 7: 3.0}, pandas.Series({3: 1.0, 7: 3.0})]
+    one = oocpr.pagerank(adjacency, personalization=forms[0])
+    for several in ([forms[0]], [forms[1]], [forms[1], forms[0]]):
+        found = oocpr.pagerank(adjacency, personalization=several)
+        assert all(np.abs(found[k].to_numpy() - one.to_numpy()).sum() < 2e-10 for k in range(len(several)))
+    names = oocpr.pagerank([("a", "b"), ("b", "a"), ("a", "a")], personalization=[["a", "b"], ["b"]])
+    assert len(names) == 2
+
+
+def test_a_sparse_vector_gives_weights(adjacency: coo_array) -> None:
+    weights = np.zeros(2000)
+    weights[[3, 7]] = 1, 3
+    sparse = oocpr.pagerank(adjacency, personalization=coo_array(weights))
+    assert np.array_equal(sparse.to_numpy(), oocpr.pagerank(adjacency, personalization=weights).to_numpy())
+
+
+def test_weights_whose_sum_is_beyond_float64_count_as_smaller_ones(adjacency: coo_array) -> None:
+    large, small = (
+        oocpr.pagerank(adjacency, personalization={3: scale, 7: scale}).to_numpy() for scale in (1e308, 1.0)
+    )
+    assert np.array_equal(large, small)
+
+
+def test_masked_entries_are_refused(adjacency: coo_array) -> None:
+    masked = np.ma.MaskedArray(np.arange(2000.0), np.arange(2000) == 4)
+    with pytest.raises(UsageError, match="masked entries"):
+        oocpr.pagerank(adjacency, personalization=masked)
+    ends = np.ma.MaskedArray(np.array([0, 1, 2]), [False, False, True])
+    with pytest.raises(InputError, match="masked entries"):
+        oocpr.pagerank((ends, np.array([1, 2, 0])))
+
+
+def test_csv_is_not_written_where_it_could_not_be_read(adjacency: coo_array, tmp_path: Path) -> None:
+    ranks = oocpr.pagerank(adjacency)
+    several = oocpr.pagerank(adjacency, personalization=[{3: 1}])
+    for made in (ranks, several):
+        with pytest.raises(UsageError, match="would not be compressed"):
+            made.to_csv(tmp_path / "ranks.csv.gz")
+        with (tmp_path / "text").open("w") as text, pytest.raises(UsageError, match="stream of text"):
+            made.to_csv(text)  # type: ignore[arg-type]
+    with gzip.open(tmp_path / "ranks.csv.gz", "wb") as stream:
+        ranks.to_csv(stream)
+    lines = gzip.decompress((tmp_path / "ranks.csv.gz").read_bytes()).decode().splitlines()
+    assert len(lines) == 2001
+    several.to_csv(tmp_path / "several.csv")
+    with pytest.raises(InputError, match="ranks of several seeds"):
+        oocpr.read_ranks(tmp_path / "several.csv")

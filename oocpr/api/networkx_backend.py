@@ -170,11 +170,10 @@ def convert_to_nx(result: Any, **_: Any) -> Any:
 def can_run(name: str, args: Any, kwargs: Any) -> bool:  # noqa: ARG001
     """Say whether this is one of the functions, and no name that the module has by chance.
 
-    `pagerank` takes any arguments, the others no start, and Katz centrality a number for beta.
+    `pagerank` takes any arguments, the others what `_is_simple` says.
     """
-    if kwargs.get("nstart") is not None and name != "pagerank":
-        return False
-    return name in _CALLS and not isinstance(kwargs.get("beta"), Mapping)
+    numbers = {key: kwargs[key] for key in ("nstart", "alpha", "beta", "tol") if key in kwargs}
+    return name in _CALLS and (name == "pagerank" or _is_simple(**numbers))
 
 
 def should_run(name: str, args: Any, kwargs: Any) -> bool | str:  # noqa: ARG001
@@ -278,7 +277,7 @@ def katz_centrality(
     >>> max(found, key=found.get)
     'b'
     """
-    _check_simple(nstart, beta)
+    _check_simple(nstart=nstart, alpha=alpha, beta=beta, tol=tol)
     graph = StoredGraph(G) if isinstance(G, Graph) else G
     if not len(graph):
         return {}
@@ -312,12 +311,15 @@ def eigenvector_centrality(
     >>> max(found, key=found.get)
     'b'
     """
-    _check_simple(nstart)
+    _check_simple(nstart=nstart, tol=tol)
     graph = StoredGraph(G) if isinstance(G, Graph) else G
     if not len(graph):
         raise nx.NetworkXPointlessConcept("cannot compute centrality for the null graph")
     source, options = graph.source(weight)
-    found = centrality.eigenvector_centrality(source, tol=tol, max_passes=max_iter, **options)
+    try:
+        found = centrality.eigenvector_centrality(source, tol=tol, max_passes=max_iter, **options)
+    except UsageError as error:
+        raise nx.PowerIterationFailedConvergence(max_iter) from error
     return _converged(graph, found, max_iter)
 
 
@@ -338,7 +340,7 @@ def hits(
     >>> max(hubs, key=hubs.get), max(authorities, key=authorities.get)
     ('a', 'c')
     """
-    _check_simple(nstart)
+    _check_simple(nstart=nstart, tol=tol)
     graph = StoredGraph(G) if isinstance(G, Graph) else G
     if not len(graph):
         return {}, {}
@@ -353,10 +355,19 @@ def hits(
     return _converged(graph, found.hubs, max_iter), _converged(graph, found.authorities, max_iter)
 
 
-def _check_simple(nstart: Mapping[Any, float] | None, beta: Any = 1.0) -> None:
-    """Refuse what `can_run` does, which NetworkX does not ask of a graph on disk."""
+def _is_simple(nstart: Any = None, alpha: Any = 0.1, beta: Any = 1.0, tol: Any = 1e-6) -> bool:
+    """Tell whether there is no start, and alpha and beta are numbers above 0, and tol one below 1 as well."""
     if nstart is not None or isinstance(beta, Mapping):
-        raise NotImplementedError("oocpr takes no nstart, and one number for beta.")
+        return False
+    return bool(0 < alpha < np.inf and 0 < beta < np.inf and 0 < tol < 1)
+
+
+def _check_simple(**numbers: Any) -> None:
+    """Refuse what `can_run` does, which NetworkX does not ask of a graph on disk."""
+    if not _is_simple(**numbers):
+        raise NotImplementedError(
+            "oocpr takes no nstart, one number above 0 for alpha and for beta, and a tol between 0 and 1."
+        )
 
 
 def _converged(graph: NetworkXGraph | StoredGraph, found: Centrality, max_iter: int) -> dict[Any, float]:

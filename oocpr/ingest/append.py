@@ -292,6 +292,7 @@ class StoredPlusNew(BaseSource):
         self.unused_columns = getattr(source, "unused_columns", [])
         self.size = source.size
         self.weighted = weighted
+        self.direction = store.attributes.direction
         self._store = store
         self._source = source
 
@@ -355,6 +356,11 @@ def append_store(
             "Say where weights are, or that edges are to be counted."
             if facts.weighted
             else "Leave the weights out, or import all sources together.",
+        )
+    if facts.direction not in (None, getattr(source, "direction", None)):
+        raise UsageError(
+            f"{store.path} was imported with {facts.direction}, and what is to be added is not.",
+            f"Add it with {facts.direction} as well.",
         )
     if facts.order != "keep":
         raise UsageError(

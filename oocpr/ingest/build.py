@@ -320,6 +320,7 @@ class Pipeline:
             names = names_of_rows(labels, found, order.node_ids, self.spill_dir, self._memory)
         return self.writer.finish(
             source=self.source.name,
+            direction=getattr(self.source, "direction", None),
             order=order.name,
             tile_edges=self._tile_edges,
             duplicates=total - self.writer.edges,

@@ -508,6 +508,7 @@ class ClusterImport:
         written = [self._written[number] for number in range(len(self._written))]
         facts = {
             "source": self.source.name,
+            "direction": getattr(self.source, "direction", None),
             "tile_edges": self._tile_edges,
             "duplicates": self._given + self.merged - self._spans[-1].stop,
             "local_edges": sum(local_edges for _, (_, local_edges) in written),

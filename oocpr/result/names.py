@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,6 +152,16 @@ def file_names(store: GraphStore) -> FileNames:
 def names_of(store: GraphStore) -> Names:
     """Names by which the source knew the nodes: labels, else the ids of the source, else row numbers."""
     return file_names(store) if store.has_labels or store.has_ids else RowNames()
+
+
+def in_memory(names: Names, nodes: int) -> Names:
+    """Give names that need no file."""
+    if isinstance(names, RowNames | ListedNames):
+        return names
+    blocks = list(names.blocks(nodes))
+    if not names.textual:
+        return ListedNames(np.concatenate([np.empty(0, np.int64), *blocks]))
+    return ListedNames([text for block in blocks for text in strings_of(cast("Strings", block))])
 
 
 def block_of(names: Sequence[Name], textual: bool) -> Block:

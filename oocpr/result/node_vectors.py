@@ -108,7 +108,10 @@ def _summed(chunks: Iterator[NDArray[np.float64]]) -> tuple[float, float]:
             smallest = float(np.minimum(smallest, chunk.min(initial=math.inf)))
             yield from chunk
 
-    return math.fsum(each()), smallest
+    try:
+        return math.fsum(each()), smallest
+    except OverflowError:
+        return math.inf, smallest
 
 
 def _pieces(names: list[Name], values: NDArray[np.float64]) -> Pieces:
@@ -153,9 +156,12 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
             f"{origin} has the shape {weights.shape}.",
             f"Give one weight for each of the {nodes:,} nodes, or weights by name.",
         )
-    read = weights[places]
-    chunks = (read[first : first + _CHUNK] for first in range(0, read.size, _CHUNK))
-    total = math.fsum(chain.from_iterable(chunk[chunk != 0] for chunk in chunks))
+    try:
+        total = _sum_of(weights[places])
+    except OverflowError:
+        # The sum of large numbers may be beyond float64.
+        weights = weights / weights.max()
+        total = _sum_of(weights[places])
     if not total > 0:
         raise UsageError(
             f"{origin} has no number above 0.", "Give one node a number above 0, or leave it out."
@@ -166,11 +172,22 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
     return weights
 
 
+def _sum_of(weights: NDArray[np.float64]) -> float:
+    chunks = (weights[first : first + _CHUNK] for first in range(0, weights.size, _CHUNK))
+    return math.fsum(chain.from_iterable(chunk[chunk != 0] for chunk in chunks))
+
+
 def is_many(wanted: Any) -> bool:
     """Tell whether teleport weights are those of several vectors; see `seed_vectors`."""
     if isinstance(wanted, list | tuple):
-        return any(isinstance(one, Mapping | Set) or hasattr(one, "columns") for one in wanted)
-    return hasattr(wanted, "tocsr") or (getattr(wanted, "ndim", 1) == 2 and not hasattr(wanted, "columns"))
+        # Tables have columns, and a Series of pandas has `to_dict`.
+        return any(
+            isinstance(one, Mapping | Set | list | tuple | np.ndarray)
+            or hasattr(one, "columns")
+            or hasattr(one, "to_dict")
+            for one in wanted
+        )
+    return getattr(wanted, "ndim", 1) == 2 and not hasattr(wanted, "columns")
 
 
 def seed_vectors(
@@ -365,6 +382,11 @@ def node_weights(wanted: Any, origin: str) -> NodeWeights:
     UsageError for something else.
     """
     names: list[Name] | None
+    if isinstance(wanted, np.ma.MaskedArray) and np.ma.is_masked(wanted):
+        raise UsageError(f"{origin} has masked entries.", "Give numbers in their place: filled(0).")
+    if hasattr(wanted, "tocoo"):
+        # Sparse, of one dimension.
+        wanted = wanted.toarray()
     if isinstance(wanted, Mapping):
         names, values = list(wanted), list(wanted.values())
     elif isinstance(wanted, Set):

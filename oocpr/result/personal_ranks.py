@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
+from oocpr.result.names import in_memory
 from oocpr.result.rank_files import write_csv_tables, write_parquet_tables
-from oocpr.result.ranks import MemoryVector, Ranks, check_count, checked_path, largest
+from oocpr.result.ranks import MemoryVector, Ranks, check_count, check_csv, checked_path, largest
 from oocpr.store.remote import local_file
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ class PersonalRanks:
         self.converged: NDArray[np.bool] = outcomes.converged
         """Whether each vector met the stopping rule: bool, shape (seeds,)."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"names": in_memory(self.names, self.run.nodes)}
+
     def __len__(self) -> int:
         return len(self.kept)
 
@@ -131,6 +135,7 @@ class PersonalRanks:
 
     def to_csv(self, target: str | Path | BinaryIO) -> None:
         """Write what `to_arrow` gives as a CSV file or to an open binary stream; see `oocpr.Ranks.to_csv`."""
+        check_csv(target)
         schema = self._schema()
         tables = self._tables(schema, self._count(None))
         if hasattr(target, "write"):

@@ -434,6 +434,11 @@ def _check_columns(path: Path, schema: pa.Schema) -> None:
                 f"{path} has no column {name!r}, only {', '.join(schema.names)}.",
                 "Name a file with the columns node and rank.",
             )
+    if schema.get_field_index("seed") >= 0:
+        raise InputError(
+            f"{path} has the ranks of several seeds, and a column 'rank' of places.",
+            "Name a file of one ranking, such as that of ranks[0].",
+        )
     kind = schema.field("node").type
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise InputError(f"{path}: the column 'node' holds {kind}.", "Nodes are whole numbers or strings.")

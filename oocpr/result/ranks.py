@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import tempfile
@@ -18,7 +19,15 @@ from numpy.typing import NDArray
 
 from oocpr.errors import InputError, SetupError, UsageError
 from oocpr.html import html_table
-from oocpr.result.names import block_of, find_rows, permute_names, strings_of, valid_names, zip_blocks
+from oocpr.result.names import (
+    block_of,
+    find_rows,
+    in_memory,
+    permute_names,
+    strings_of,
+    valid_names,
+    zip_blocks,
+)
 from oocpr.store.remote import is_url, local_file
 from oocpr.units import format_error_bound
 
@@ -254,6 +263,11 @@ class Ranks:
         self.run = run
         self.history = list(history)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The store or file may be gone where they are unpickled.
+        values, names = MemoryVector(self.to_numpy()), in_memory(self.names, self.nodes)
+        return vars(self) | {"vector": values, "names": names}
+
     @property
     def nodes(self) -> int:
         """How many nodes there are."""
@@ -416,6 +430,7 @@ class Ranks:
         """
         from oocpr.result.rank_files import check_sort, write_csv
 
+        check_csv(target)
         if hasattr(target, "write"):
             write_csv(self, cast("BinaryIO", target), check_sort(sort))
             return
@@ -538,6 +553,17 @@ def checked_path(path: Any) -> str | os.PathLike[str]:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise UsageError(f"path is {path!r}, no path.", "Give the name of a file, as text or pathlib.Path.")
     return cast("str | os.PathLike[str]", path)
+
+
+def check_csv(target: Any) -> None:
+    """Refuse to write CSV to a stream of text, or to a file whose name says that it is compressed."""
+    if isinstance(target, io.TextIOBase):
+        raise UsageError("target is a stream of text.", "Open the file for bytes, as with mode 'wb'.")
+    if isinstance(target, str | os.PathLike) and os.fspath(target).endswith((".gz", ".xz", ".bz2", ".zst")):
+        raise UsageError(
+            f"{os.fspath(target)} would not be compressed.",
+            "Leave the ending out, or give a stream that compresses, such as gzip.open(path, 'wb').",
+        )
 
 
 def largest(chunks: Iterable[NDArray[np.float64]], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -91,6 +91,8 @@ class BaseSource(ABC):
 
     reader
         What messages call the process that reads it.
+    direction
+        A key of `DIRECTIONS` if edges count otherwise than they stand there.
     is_part
         Whether it is one of the `parts` of a source, which may hold no edges.
 
@@ -111,6 +113,7 @@ class BaseSource(ABC):
         self.reserve: Reserve = _reserve_anything
         self.reader = "this process"
         self.is_part = False
+        self.direction: str | None = None
         self._options = options
         self._labels_path = options.get("labels")
 
@@ -293,6 +296,7 @@ class Redirected(BaseSource):
     def __init__(self, source: Source, option: str) -> None:
         super().__init__(source.name, source.name)
         self._source, self._option = source, option
+        self.direction = option
         self._counts: list[tuple[int, int]] = []  # edges of each block, and how many came besides
         self._follow()
 

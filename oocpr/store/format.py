@@ -61,7 +61,8 @@ class Attributes:
     own tile. `column_bytes`, `data_bytes`: bytes of all encoded tiles and of all encoded weights, without
     checksums; `max_...`: of the largest. `duplicate_weights`: the weight of an edge that the source repeats:
     ``"merge"`` (the greatest), ``"sum"`` or ``"count"``; None if the graph is not weighted, or was imported
-    by a version that did not say.
+    by a version that did not say. `direction`: ``"undirected"`` or ``"reverse"`` if the edges of the source
+    count otherwise than they stand there; earlier versions did not say.
     """
 
     nodes: int
@@ -80,6 +81,7 @@ class Attributes:
     data_bytes: int = 0
     max_data_bytes: int = 0
     duplicate_weights: str | None = None
+    direction: str | None = None
 
     @property
     def tiles(self) -> int:

@@ -245,6 +245,7 @@ class GraphWriter:
         labels: Iterable[str] | Iterable[TextPiece] | None = None,
         out_weight: Iterable[NDArray[np.float64]] | None = None,
         duplicate_weights: str | None = None,
+        direction: str | None = None,
         publish: bool = True,
     ) -> Attributes:
         """Write what belongs to the rows, give the store its name and return its attributes.
@@ -303,6 +304,7 @@ class GraphWriter:
                 data_bytes=self._data.total,
                 max_data_bytes=self._data.max,
                 duplicate_weights=duplicate_weights,
+                direction=direction,
             )
             # The store is one from here on: until now its attributes say that it is unfinished.
             written = attributes.to_json()

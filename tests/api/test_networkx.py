@@ -234,7 +234,7 @@ def test_stored_graphs_are_ranked_as_those_of_networkx(number: int, pair: Any) -
 
 def test_stored_graphs_are_refused_what_oocpr_cannot_do(pair: Any) -> None:
     _, stored = pair
-    with pytest.raises(UsageError, match="damping is 1, outside"):
+    with pytest.raises(UsageError, match="damping is 1.0, outside"):
         nx.pagerank(stored, alpha=1)
     with pytest.raises(UsageError, match="weights, and weight is None"):
         nx.pagerank(stored, weight=None)
@@ -298,3 +298,16 @@ def test_other_centralities_of_graphs_on_disk_and_what_is_raised(tmp_path: Path)
     ):
         with pytest.raises(nx.PowerIterationFailedConvergence):
             call()
+
+
+@pytest.mark.parametrize("numbers", [{"beta": -1}, {"beta": 0}, {"alpha": 0}, {"tol": 2}])
+def test_numbers_that_oocpr_does_not_take_are_left_to_networkx(numbers: dict[str, float]) -> None:
+    graph = nx.path_graph(5)
+    assert not networkx_backend.can_run("katz_centrality", (graph,), numbers)
+    with pytest.raises(NotImplementedError):
+        nx.katz_centrality(graph, backend="oocpr", **numbers)
+
+
+def test_a_graph_without_cycles_has_no_eigenvector_for_networkx_either() -> None:
+    with pytest.raises(nx.PowerIterationFailedConvergence):
+        nx.eigenvector_centrality(nx.path_graph(5, create_using=nx.DiGraph), backend="oocpr")

@@ -375,3 +375,14 @@ class TestWeights:
         store, source = open_store(tmp_path / "g.zarr"), open_source(path, weight=3)
         with pytest.raises(InputError, match="add up to more"):
             append_store(store, source, tmp_path / "h.zarr", memory=PLENTY, duplicates="sum")
+
+
+@pytest.mark.parametrize("direction", ["undirected", "reverse"])
+def test_edges_are_added_in_the_direction_of_those_that_are_there(tmp_path, contents, direction):
+    first, other = write(tmp_path / "first", [(0, 1), (1, 2)]), write(tmp_path / "other", [(2, 3)])
+    appended(tmp_path, first, [other], ways={direction: True}, contents=contents)
+    store = open_store(tmp_path / "0.zarr")
+    assert store.attributes.direction == direction
+    with pytest.raises(UsageError, match=f"was imported with {direction}"):
+        append_store(store, open_source(other), tmp_path / "new.zarr", memory=PLENTY)
+    assert not (tmp_path / "new.zarr").exists()

@@ -73,6 +73,8 @@ class EdgeArrays(BaseSource):
             self._edges = ends.shape[by_rows]
             self._slice = lambda edges: np.asarray(ends[:, edges] if by_rows else ends[edges].T)
         for ids in arrays:
+            if isinstance(ids, np.ma.MaskedArray) and np.ma.is_masked(ids):
+                raise InputError("The arrays have masked entries.", "Leave edges without a node out.")
             _check_integers(np.dtype(ids.dtype), "The arrays hold")
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
