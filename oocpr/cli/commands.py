@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -458,8 +459,11 @@ def verify(
     and rank.
     """
     from oocpr import api
+    from oocpr.errors import UsageError
     from oocpr.result.rank_files import read_ranks
 
+    if tol is not None and not 0 < tol < math.inf:
+        raise UsageError(f"tol is {tol}, no number above 0.", "Use a value such as 1e-10.")
     opened = api.open_graph(graph)
     found = read_ranks(ranks)
     with session.progress() as progress:
@@ -575,11 +579,12 @@ def _check_memory(
     from oocpr.engine.planning import given_memory
     from oocpr.result.rank_files import check_sort, check_writing_memory
 
+    most = given_memory(memory)
     if output is None and k <= _LINES:
         return
     order = "rank" if 4 * k > nodes else check_sort(sort)
     suffix = "" if output is None else Path(output).suffix or ".csv"
-    check_writing_memory(nodes, given_memory(memory), sort=order, suffix=suffix, texts=int(texts), more=more)
+    check_writing_memory(nodes, most, sort=order, suffix=suffix, texts=int(texts), more=more)
 
 
 def _exit_code(run: Report, who: str = "") -> int:

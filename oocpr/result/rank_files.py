@@ -66,7 +66,12 @@ def write_parquet_tables(
 
     if run is not None:
         schema = schema.with_metadata({_RUN_KEY: json.dumps(run.to_dict())})
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    # Arrow opens no files whose names are not UTF-8.
+    with (
+        replacing(path) as temporary,
+        temporary.open("wb") as file,
+        pq.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
         for table in tables:
             writer.write_table(table, row_group_size=table.num_rows)
 
@@ -348,7 +353,7 @@ class _CsvTable(_Table):
                 self._path, csv.ReadOptions(use_threads=False), convert_options=convert
             ) as reader:
                 yield reader
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeError) as error:
             raise _unreadable(self._path, error) from error
 
     def batches(
@@ -374,7 +379,7 @@ class _ParquetTable(_Table):
             with pq.ParquetFile(path) as file:
                 schema, self.size = file.schema_arrow, file.metadata.num_rows
                 groups = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeError) as error:
             raise _unreadable(path, error) from error
         _check_columns(path, schema)
         self._starts = np.cumsum([0, *groups])
@@ -402,7 +407,7 @@ class _ParquetTable(_Table):
                     ):
                         yield start, batch[column]
                         start += batch.num_rows
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeError) as error:
             raise _unreadable(self._path, error) from error
 
 

@@ -144,6 +144,9 @@ def scan_names(
 
 _CHUNK = 1 << 16
 
+_LOOKED_AT = 1000
+"""Lines that tell whether labels have numbers before them."""
+
 
 class FileLabels:
     """Labels of nodes in a file, read from its front whenever they are asked for.
@@ -156,6 +159,20 @@ class FileLabels:
         self._count = sum(names.size for names in listed_names(path, _CHUNK, skip=False))
         if not self._count:
             raise InputError(f"{path} holds no labels.", "Check that it is the file you mean.")
+        if self._are_numbered():
+            raise InputError(
+                f"{path} has numbers of nodes before the labels.",
+                "Sort it by them and take them away: the label of node n - 1 begins line n.",
+            )
+
+    def _are_numbered(self) -> bool:
+        """Whether the first lines begin with a number that a node may have, and have other columns."""
+        with ByteStream(self._path) as stream:
+            piece = next(iter(LineReader(stream).pieces()), b"")
+        lines = [line.split(b"\t") for line in piece.splitlines()[:_LOOKED_AT] if not line.startswith(b"# ")]
+        return bool(lines) and all(
+            len(line) > 1 and line[0].strip().isdigit() and int(line[0]) <= self._count for line in lines
+        )
 
     def __len__(self) -> int:
         return self._count

@@ -40,7 +40,13 @@ from oocpr.store.format import (
 from oocpr.store.integrity import check_arrays, content_identity
 from oocpr.store.node_data import StoredLabels
 from oocpr.store.tile_reader import EncodedTiles, EncodedWeights
-from oocpr.store.zarr_arrays import PinnedFolder, StoredArray, open_zarr_store, read_documents
+from oocpr.store.zarr_arrays import (
+    PinnedFolder,
+    StoredArray,
+    not_permitted,
+    open_zarr_store,
+    read_documents,
+)
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -48,7 +54,6 @@ if TYPE_CHECKING:
     from oocpr.store.node_data import TextPiece
 
 _MAKE_ONE = "Make one with `oocpr import SOURCE -o GRAPH.zarr`."
-
 
 _REOPENED = 8
 """Times that a folder is opened anew because another took its name while it was opened."""
@@ -261,6 +266,8 @@ def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
         store = open_zarr_store(path)
         try:
             return _opened(name, store)
+        except PermissionError as error:
+            raise not_permitted(name, error) from error
         except (DamagedError, NotAStoreError, ReplacedError):
             # Of a folder that was replaced meanwhile a part may be gone.
             if not isinstance(store, PinnedFolder) or store.is_at(Path(name).absolute()):

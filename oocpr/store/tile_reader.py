@@ -25,7 +25,7 @@ from oocpr.store.codec.mantissa_segments import (
 from oocpr.store.codec.tiles import encode_tile
 from oocpr.store.direct_io import open_file, read_file, takes_direct_reads
 from oocpr.store.format import CODEC_NAME, CRC_BYTES, SEGMENTS_NAME
-from oocpr.store.zarr_arrays import check_file, read_key
+from oocpr.store.zarr_arrays import check_file, not_permitted, read_key
 
 if TYPE_CHECKING:
     from oocpr.store.format import Attributes
@@ -93,6 +93,8 @@ class _EncodedChunks:
             descriptor = open_file(self._file(tile), direct=direct)
         except FileNotFoundError:
             raise self._damaged(tile, "is missing") from None
+        except PermissionError as error:
+            raise not_permitted(self._array.origin, error) from error
         except OSError as error:
             raise self._damaged(tile, f"cannot be read: {error.strerror}") from error
         try:

@@ -26,7 +26,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
-from oocpr.errors import DamagedError, OocprError
+from oocpr.errors import DamagedError, InputError, OocprError
 from oocpr.store.atomic import naming_failures
 from oocpr.store.checked_files import SUPPORTED, read_files
 from oocpr.store.codec.zarr_codecs import register_codecs
@@ -91,6 +91,8 @@ def check_file(store: Store, key: str, max_bytes: int, origin: str) -> bool:
         found = (store.root / key).stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
+    except PermissionError as error:
+        raise not_permitted(origin, error) from error
     except OSError as error:
         raise DamagedError(f"{origin}: {key} cannot be read: {error.strerror}.") from error
     if not stat.S_ISREG(found.st_mode):
@@ -98,6 +100,14 @@ def check_file(store: Store, key: str, max_bytes: int, origin: str) -> bool:
     if found.st_size > max_bytes:
         raise DamagedError(f"{origin}: {key} has {found.st_size} bytes, at most {max_bytes} belong there.")
     return True
+
+
+def not_permitted(origin: str, error: PermissionError) -> InputError:
+    """Make the error for a file of a store that the user may not read."""
+    file = "" if error.filename is None else f" ({Path(os.fsdecode(error.filename)).name})"
+    return InputError(
+        f"{origin} cannot be read: {error.strerror}{file}.", "Have its owner let this user read all of it."
+    )
 
 
 class _UrlStore(FsspecStore):
@@ -299,6 +309,8 @@ class StoredArray:
             yield
         except (OocprError, MemoryError):
             raise
+        except PermissionError as error:
+            raise not_permitted(self.origin, error) from error
         except Exception as error:
             # Zarr and its codecs raise many kinds for metadata and bytes that are none of theirs.
             raise self.damaged(f"{self.name}, entries {lo} to {hi}: {error}") from error

@@ -258,3 +258,13 @@ def test_float32_ranks_of_other_programs_are_read(tmp_path: Path) -> None:
     path = tmp_path / "ranks.parquet"
     pq.write_table(pa.table({"node": ["a", "b"], "rank": pa.array([0.25, 0.75], pa.float32())}), path)
     assert read_ranks(path).top(1) == [("b", 0.75)]
+
+
+def test_any_name_of_a_file_is_written(tmp_path: Path) -> None:
+    ranks = Ranks(np.array([0.75, 0.25]), RowNames())
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.parquet"))
+    ranks.to_parquet(path)
+    assert pq.read_table(io.BytesIO(path.read_bytes())).to_pydict() == {"node": [0, 1], "rank": [0.75, 0.25]}
+    # Arrow opens no such file.
+    with pytest.raises(InputError):
+        read_ranks(path).top(1)

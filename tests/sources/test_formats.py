@@ -121,6 +121,7 @@ def test_bad_labels_are_refused(tmp_path):
         ("a\n\nb\n", "line 2: no label"),
         ("", "holds no labels"),
         ("a\n\tb\n", "line 2: no label"),
+        ("# id, name\n1\tb\n0\ta\n", "numbers of nodes before the labels"),
     ]:
         labels = written(tmp_path, "names.txt", text)
         with pytest.raises(InputError, match=match):

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
+import oocpr
 from oocpr.errors import DamagedError, NotAStoreError, SetupError, UsageError
 from oocpr.store import writer
 from oocpr.store.codec.tiles import decode_tile, encode_tile
@@ -378,3 +382,31 @@ except DoesNotFitError as error:
     )
     assert "g.zarr cannot be written: File too large" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another")
+@pytest.mark.parametrize("file", ["zarr.json", "in_edges/indices/c/0", "out_degree/c/0", "tile_rows/c/0", ""])
+def test_what_the_user_may_not_read_is_no_damage(file):
+    code = """
+import os, sys
+import oocpr
+from oocpr.errors import InputError
+oocpr.pagerank(sys.argv[1], method="mixed")
+os.chmod(sys.argv[2], 0o600 if os.path.isfile(sys.argv[2]) else 0o700)
+os.seteuid(65534)
+try:
+    oocpr.pagerank(sys.argv[1], method="mixed")
+except InputError as error:
+    print(error)
+"""
+    # Folders of pytest are closed to others.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder, "graph.zarr")
+        oocpr.import_graph((np.arange(5), np.roll(np.arange(5), 1)), path)
+        environment = os.environ | {"PYTHONPATH": str(Path(oocpr.__file__).parents[1])}
+        command = [sys.executable, "-c", code, str(path), str(path / file)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert not done.returncode, done.stderr
+    assert f"{path} cannot be read: Permission denied" in done.stdout
+    assert "Have its owner let this user read all of it." in done.stdout
