@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -574,3 +575,18 @@ def test_csv_is_not_written_where_it_could_not_be_read(adjacency: coo_array, tmp
     several.to_csv(tmp_path / "several.csv")
     with pytest.raises(InputError, match="ranks of several seeds"):
         oocpr.read_ranks(tmp_path / "several.csv")
+
+
+def test_what_an_import_notices_is_said_where_nobody_has_the_graph(caplog: pytest.LogCaptureFixture) -> None:
+    graph = nx.DiGraph([(0, 1, {"weight": 5.0}), (1, 2, {"weight": 1.0}), (2, 0, {"weight": 1.0})])
+    oocpr.pagerank(graph)
+    oocpr.katz_centrality(graph, alpha=0.1)
+    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == 2
+    assert all("weight" in message for message in told)
+    caplog.clear()
+    made = as_graph(graph)
+    oocpr.pagerank(made)
+    oocpr.pagerank(graph, weight="weight")
+    assert made.notices
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]

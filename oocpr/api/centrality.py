@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from oocpr.api.arguments import ImportOptions, as_progress, checked
-from oocpr.api.graphs import as_graph
+from oocpr.api.graphs import taken_graph
 from oocpr.errors import InputError, UsageError
 from oocpr.progress import silent
 from oocpr.result.centrality import Centrality, CentralityReport, Hits
@@ -238,7 +238,7 @@ def _search(
         )
     if not 0 < tol < 1:
         raise UsageError(f"tol is {tol}, outside (0, 1).", "Use a value such as 1e-8.")
-    opened = as_graph(graph, memory=memory, progress=progress, **options)
+    opened = taken_graph(graph, memory=memory, progress=progress, **options)
     begun, store, most = time.perf_counter(), opened.store, given_memory(memory)
     if not store.edges and what != "Katz centrality":
         raise InputError(

@@ -362,6 +362,14 @@ def as_graph(
     return Graph(made.store, folder, [*removed, *made.notices])
 
 
+def taken_graph(graph: Any, **how: Any) -> Graph:
+    """Take a graph as `as_graph` does; what it notices is logged, as nobody else has the graph."""
+    taken = as_graph(graph, **how)
+    for notice in taken.notices if taken is not graph else ():
+        _LOG.warning("%s", notice)
+    return taken
+
+
 def weight_notices(source: Source, duplicates: str | None) -> list[str]:
     """Say which columns of a source that was read may be weights, if nobody has said what weights are."""
     if source.weighted or duplicates == "count":

@@ -24,7 +24,7 @@ from oocpr.api.arguments import (
     checked,
     render_argument,
 )
-from oocpr.api.graphs import as_graph, import_graph, opened_graph
+from oocpr.api.graphs import import_graph, opened_graph, taken_graph
 from oocpr.errors import OocprError, UsageError
 from oocpr.progress import Progress, silent
 from oocpr.result.ranks import Ranks, report_of
@@ -89,6 +89,7 @@ def plan(
     Examples
     --------
     >>> import numpy as np
+    >>> from oocpr.api import as_graph
     >>> plan(as_graph((np.array([0, 1]), np.array([1, 0])))).fits
     True
     """
@@ -371,7 +372,7 @@ def pagerank(
             "a run of method components is not kept.", "Use method mixed, or leave checkpoint out."
         )
     with kept_run(checkpoint, resume=resume, time_limit=time_limit) as kept:
-        opened = as_graph(graph, memory=memory, progress=progress, **options)
+        opened = taken_graph(graph, memory=memory, progress=progress, **options)
         store = opened.store
         if by_edges and not many:
             found = device_for(store)

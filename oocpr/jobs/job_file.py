@@ -146,6 +146,11 @@ def parse_job(text: str, path: Path) -> Job:
     _check_together(tables, path.name)
     own, imports, appends = tables[""], tables["import"], tables["append"]
     limit = own.get("time_limit")
+    if "folder" not in own and not path.suffix:
+        raise UsageError(
+            f"{path.name} has no ending, so the folder of the job would have its name.",
+            f"Call it {path.name}.toml, or set folder.",
+        )
     return Job(
         path=path,
         folder=Path(own.get("folder", path.with_suffix(""))),

@@ -108,3 +108,11 @@ def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "web.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="it is no text"):
         read_job(tmp_path / "web.toml")
+
+
+def test_a_file_without_an_ending_has_no_folder_of_its_own() -> None:
+    text = "[import]\nsource = 'edges.txt'"
+    with pytest.raises(UsageError, match="web has no ending") as refused:
+        parse_job(text, Path("/jobs/web"))
+    assert refused.value.remedy == "Call it web.toml, or set folder."
+    assert parse_job(f"folder = 'nights'\n{text}", Path("/jobs/web")).folder == Path("/jobs/nights")
