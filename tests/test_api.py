@@ -212,6 +212,41 @@ def test_a_temporary_store_lives_as_long_as_its_ranks(data: Path, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("method", ["auto", "mixed"])
+def test_a_temporary_store_goes_with_the_last_that_holds_it(tmp_path: Path, method: str) -> None:
+    code = """
+import gc, os, sys
+import numpy as np, oocpr
+gc.disable()
+for edges in [[("a", "b"), ("b", "c"), ("c", "b")], (np.array([5, 6, 7]), np.array([6, 7, 5]))]:
+    ranks = oocpr.pagerank(edges, method=sys.argv[2])
+    assert len(os.listdir(sys.argv[1])) == 1
+    ranks.top(1)
+    del ranks
+    print(os.listdir(sys.argv[1]))
+"""
+    environment = os.environ | {
+        "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(oocpr.__file__).parents[1])
+    }  # fmt: skip
+    command = [sys.executable, "-c", code, str(tmp_path), method]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.stdout, done.returncode) == ("[]\n[]\n", 0), done.stderr
+
+
+def test_a_graph_that_was_pickled_is_the_same_or_refused(adjacency: coo_array, tmp_path: Path) -> None:
+    made = oocpr.import_graph(adjacency, tmp_path / "graph.zarr")
+    kept = pickle.dumps(made)
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).store.identity)"
+    environment = os.environ | {"PYTHONPATH": str(Path(oocpr.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=kept, capture_output=True, env=environment, check=True
+    )
+    assert done.stdout.decode().strip() == made.store.identity
+    oocpr.import_graph((np.array([0, 1]), np.array([1, 0])), tmp_path / "graph.zarr", overwrite=True)
+    with pytest.raises(ReplacedError):
+        pickle.loads(kept)
+
+
 def test_a_temporary_store_does_not_outlive_the_process(data: Path, tmp_path: Path) -> None:
     site = data / "tiny" / "site.txt"
     python(f"import oocpr.api; kept = oocpr.api.as_graph({str(site)!r}, tmp={str(tmp_path)!r})")

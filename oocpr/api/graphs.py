@@ -70,6 +70,10 @@ class Graph:
             # The store is what the names of ranks hold on to, so it decides how long the folder lives.
             weakref.finalize(store, temporary.remove)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A temporary folder stays that of the graph here.
+        return Graph, (self.store, None, self.notices, self.reason)
+
     @property
     def nodes(self) -> int:
         """Number of nodes."""

@@ -6,10 +6,11 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,31 @@ _REOPENED = 8
 """Times that a folder is opened anew because another took its name while it was opened."""
 
 
+class _Arrays:
+    """The arrays of a store, each opened once.
+
+    Nothing of a store leads back to it: a temporary one goes with the last that holds it.
+    """
+
+    def __init__(self, store: Store, path: str, check_current: WeakMethod[Callable[[], None]]) -> None:
+        self._store, self._path, self._check_current = store, path, check_current
+        self._opened: dict[str, StoredArray] = {}
+
+    def __call__(self, name: str) -> StoredArray:
+        if name not in self._opened:
+            self._opened[name] = StoredArray(self._store, name, self._path, self._check)
+        return self._opened[name]
+
+    def offsets(self, lo: int, hi: int) -> NDArray[np.int64]:
+        """See `GraphStore.indptr`."""
+        return self(INDPTR).read(lo, hi).astype(np.int64, copy=False)
+
+    def _check(self) -> None:
+        check = self._check_current()
+        if check is not None:
+            check()
+
+
 class GraphStore:
     """A finished graph store; get one with :func:`open_store`.
 
@@ -81,20 +107,19 @@ class GraphStore:
         self._place = Path(path).absolute()
         self._own = own
         self._paths = frozenset(paths)
-        self._arrays: dict[str, StoredArray] = {}
+        self._array = _Arrays(store, path, WeakMethod(self.check_current))
         self.tile_rows: NDArray[np.int64] = self._read(TILE_ROWS, 0, self.tiles + 1, np.int64)
         rows, owned = self.tile_rows, np.diff(self.tile_rows)
         self.max_tile_rows = int(owned.max(initial=0))
         if rows[0] != 0 or rows[-1] != self.nodes or (owned < 0).any():
             raise DamagedError(f"{path}: the rows of the tiles are out of order.")
-        self.encoded = EncodedTiles(self._array(INDICES), attributes, rows, self.indptr)
+        self.encoded = EncodedTiles(self._array(INDICES), attributes, rows, self._array.offsets)
         weighted = attributes.weighted
         self.weights = EncodedWeights(self._array(DATA), attributes) if weighted else None
 
-    def _array(self, name: str) -> StoredArray:
-        if name not in self._arrays:
-            self._arrays[name] = StoredArray(self._store, name, self.path, self.check_current)
-        return self._arrays[name]
+    def __reduce__(self) -> tuple[Callable[..., GraphStore], tuple[str, str | None, str]]:
+        # Where it is unpickled it is opened anew, under the same path.
+        return open_same, (self.shared_path, self.identity, "the process that unpickles the graph")
 
     @cached_property
     def shared_path(self) -> str:
@@ -176,7 +201,7 @@ class GraphStore:
 
     def indptr(self, lo: int, hi: int) -> NDArray[np.int64]:
         """Row offsets lo to hi - 1 of the nodes + 1 there are."""
-        return self._read(INDPTR, lo, hi, np.int64)
+        return self._array.offsets(lo, hi)
 
     def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
         """Out-degrees of rows lo to hi - 1."""
