@@ -625,3 +625,26 @@ def test_what_an_import_notices_is_said_where_nobody_has_the_graph(caplog: pytes
     oocpr.pagerank(graph, weight="weight")
     assert made.notices
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_personal_ranks_show_themselves_and_become_tables(adjacency: coo_array) -> None:
+    several = oocpr.pagerank(adjacency, personalization=[{3: 1}, {7: 1}] * 6, top=5)
+    shown = several._repr_html_()
+    assert shown.count("<tr>") == 11
+    (node, value), *_ = several.top(1)[0]
+    assert f"{node} {value:.4g}" in shown
+    polars = pytest.importorskip("polars")
+    assert isinstance(several.to_polars(2), polars.DataFrame)
+    assert several.to_polars(2).to_dicts() == several.to_arrow(2).to_pylist()
+
+
+def test_columns_of_dask_give_edges_and_open_graphs_none(graph: oocpr.Graph, tmp_path: Path) -> None:
+    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    table = pandas.DataFrame({"from": [0, 1, 2, 2], "to": [1, 2, 0, 1]})
+    parted = frames.from_pandas(table, npartitions=2)
+    ranks = oocpr.pagerank((parted["from"], parted["to"]))
+    assert np.array_equal(
+        ranks.to_numpy(), oocpr.pagerank((table["from"].to_numpy(), table["to"].to_numpy())).to_numpy()
+    )
+    with pytest.raises(UsageError, match="is stored already"):
+        oocpr.import_graph(graph, tmp_path / "again.zarr")

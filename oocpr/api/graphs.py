@@ -258,6 +258,8 @@ def import_graph(
     from oocpr.store.graph import open_store
 
     progress = as_progress(progress)
+    if isinstance(source, Graph):
+        raise UsageError(f"source is {source!r}, which is stored already.", "Copy its folder, or rank it.")
     budget = parse_bytes(memory)
     duplicates = options.pop("duplicates", None)
     sources = source if isinstance(source, list | tuple) else [source]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -11,9 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
+from oocpr.html import html_table
 from oocpr.result.names import in_memory
 from oocpr.result.rank_files import write_csv_tables, write_parquet_tables
-from oocpr.result.ranks import MemoryVector, Ranks, check_count, check_csv, checked_path, largest
+from oocpr.result.ranks import (
+    MemoryVector,
+    Ranks,
+    check_count,
+    check_csv,
+    check_installed,
+    checked_path,
+    largest,
+)
 from oocpr.store.remote import local_file
 
 if TYPE_CHECKING:
@@ -24,6 +34,9 @@ if TYPE_CHECKING:
     from oocpr.result.ranks import Report
 
     Largest = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+_SHOWN = 10
+"""Seeds that a notebook shows."""
 
 _ROWS = 1 << 16
 """Rows of a table, if no seed has more."""
@@ -86,6 +99,16 @@ class PersonalRanks:
             f"{int(self.converged.sum()):,} converged)"
         )
 
+    def _repr_html_(self) -> str:
+        shown = min(len(self), _SHOWN)
+        numbers, counts, rows, values = next(self._batches(self._count(min(3, self.run.nodes)), shown))
+        named = iter(zip(self._names_of(rows), values.tolist(), strict=True))
+        table = [
+            (self.seeds[number], ", ".join(f"{node} {value:.4g}" for node, value in islice(named, count)))
+            for number, count in zip(numbers, counts, strict=True)
+        ]
+        return html_table(table, header=("seed", "largest ranks"), caption=repr(self))
+
     def __getitem__(self, number: int) -> Ranks:
         """Give the ranks of one seed, by its number; UsageError if only the largest are kept."""
         values = self.kept[number]
@@ -127,6 +150,10 @@ class PersonalRanks:
         """Give what `to_arrow` does as a DataFrame of pandas."""
         return self.to_arrow(k).to_pandas()
 
+    def to_polars(self, k: int | None = None) -> Any:
+        """Give what `to_arrow` does as a DataFrame of Polars; SetupError if Polars is not installed."""
+        return check_installed("polars").DataFrame(self.to_arrow(k))
+
     def to_parquet(self, path: str | Path) -> None:
         """Write what `to_arrow` gives as a Parquet file; see `oocpr.Ranks.to_parquet`."""
         schema = self._schema()
@@ -166,10 +193,10 @@ class PersonalRanks:
         return min(int(k), most)
 
     def _batches(
-        self, k: int
+        self, k: int, seeds: int | None = None
     ) -> Iterator[tuple[list[int], list[int], NDArray[np.int64], NDArray[np.float64]]]:
         """Yield the numbers of some seeds, how many nodes each has, and the rows and values of all these."""
-        step = max(1, _ROWS // max(1, k))
+        step = seeds or max(1, _ROWS // max(1, k))
         for first in range(0, len(self), step):
             found = [
                 (of[0][:k], of[1][:k]) if isinstance(of, tuple) else largest(MemoryVector(of).chunks(), k)

@@ -385,12 +385,12 @@ class Ranks:
 
     def to_pandas(self) -> Any:
         """Give a data frame of pandas, otherwise as `to_arrow`; SetupError if pandas is not installed."""
-        _check_installed("pandas")
+        check_installed("pandas")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
         """Give a data frame of Polars, otherwise as `to_arrow`; SetupError if Polars is not installed."""
-        return _check_installed("polars").DataFrame(self)
+        return check_installed("polars").DataFrame(self)
 
     def _batches(self) -> pa.RecordBatchReader:
         from oocpr.result.rank_files import record_batches
@@ -539,7 +539,8 @@ def check_count(k: Any) -> None:
         raise UsageError(f"k is {k!r}, no count.", "Give a whole number of at least 0.")
 
 
-def _check_installed(library: str) -> ModuleType:
+def check_installed(library: str) -> ModuleType:
+    """Import a library that not everybody has; SetupError, which names it, without."""
     try:
         return importlib.import_module(library)
     except ImportError as error:

@@ -45,6 +45,9 @@ def are_texts(ends: Sequence[Any]) -> bool:
 
 def _as_array(ids: Any) -> Any:
     """Take whatever holds ids as an array; one of a type of NumPy's, which may be on disk, stays as it is."""
+    if hasattr(ids, "to_dask_array"):
+        # A column of a table of Dask has no length yet.
+        return ids.to_dask_array(lengths=True)
     return ids if isinstance(getattr(ids, "dtype", None), np.dtype) else np.asarray(ids)
 
 
