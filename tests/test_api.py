@@ -648,3 +648,27 @@ def test_columns_of_dask_give_edges_and_open_graphs_none(graph: oocpr.Graph, tmp
     )
     with pytest.raises(UsageError, match="is stored already"):
         oocpr.import_graph(graph, tmp_path / "again.zarr")
+
+
+def test_what_cannot_be_taken_is_refused_with_a_remedy(graph: oocpr.Graph, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    mixed = pandas.DataFrame({"source": [1, "a"], "target": ["b", 2]})
+    twice = pandas.DataFrame([[1, 2], [2, 1]], columns=["source", "source"])
+    for table in (mixed, twice):
+        with pytest.raises(InputError, match="cannot be taken as one of Arrow"):
+            oocpr.pagerank(table)
+    with pytest.raises(InputError, match="no text of Unicode"):
+        oocpr.pagerank(nx.DiGraph([("\ud800", "a")]))
+    with pytest.raises(UsageError, match="no name of a new folder"):
+        oocpr.import_graph((np.array([0, 1]), np.array([1, 0])), ".")
+    with pytest.raises(UsageError, match="graph is a str"):
+        oocpr.pagerank(graph).plot("graph.zarr")  # type: ignore[arg-type]
+
+
+def test_whole_numbers_that_are_objects_are_ids() -> None:
+    numbers = np.array([5, 6, 7]), np.array([6, 7, 5])
+    objects = tuple(ends.astype(object) for ends in numbers)
+    assert oocpr.pagerank(objects).top(3) == oocpr.pagerank(numbers).top(3)
+    mixed = np.array([5, "a", 7], object), np.array(["b", 7, 5], object)
+    with pytest.raises(InputError):
+        oocpr.pagerank(mixed)

@@ -19,7 +19,9 @@ from oocpr.cli import EXIT_CODES, NOT_CONVERGED, UNEXPECTED, fail, options
 from oocpr.cli.centrality import centrality
 from oocpr.cli.options import Group, Session, argument
 from oocpr.cli.output import (
+    LINES,
     answer,
+    check_memory,
     degree_table,
     described,
     emit,
@@ -35,7 +37,7 @@ from oocpr.cli.output import (
     write_answer,
     write_notices,
 )
-from oocpr.errors import OocprError, UsageError, masked
+from oocpr.errors import DoesNotFitError, OocprError, UsageError, masked
 from oocpr.units import MAX_L1_DISTANCE, format_bound, format_error_bound, format_seconds
 
 if TYPE_CHECKING:
@@ -43,9 +45,6 @@ if TYPE_CHECKING:
     from oocpr.engine.checkpoint import Checkpoints
     from oocpr.result.ranks import Report
     from oocpr.result.verify import Verification
-
-_LINES = 1 << 10
-"""Lines of a list that are written at a time."""
 
 _BENCH = Path(__file__).parents[2] / "workflows" / "bench"
 """Programs of the benchmarks, which a checkout has and an installed package has not."""
@@ -232,11 +231,20 @@ def plan(session: Session, /, graph: str, json_path: str | None, **parameters: A
     ends with exit code 4, after the plan was printed.
     """
     from oocpr import api
+    from oocpr.engine.planning import KERNEL_BYTES
 
     with session.progress() as progress:
         made = api.plan(graph, progress=progress, **parameters)
     answer(f"{made}\n", made.to_json(), json_path)
     made.validate()
+    opened = api.open_graph(graph)
+    try:
+        check_memory(
+            opened.nodes, parameters["memory"], "ranks.parquet", "node", 0,
+            texts=opened.store.has_labels, more=KERNEL_BYTES,
+        )  # fmt: skip
+    except DoesNotFitError as error:
+        write_notices([f"the run fits, and what writes ranks to a file does not: {error.remedy}"])
 
 
 @cli.command(
@@ -365,7 +373,7 @@ def _rank(
         )
         # Before hours of work rather than after them.
         texts = opened.store.has_labels
-        _check_memory(opened.nodes, memory, output, sort, top_k, texts=texts, more=KERNEL_BYTES)
+        check_memory(opened.nodes, memory, output, sort, top_k, texts=texts, more=KERNEL_BYTES)
         if output not in (None, "-"):
             check_room(output, opened.nodes, names_of(opened.store))
         workers = 0
@@ -434,7 +442,7 @@ def top(ranks: str, k: int, memory: str | None, json_path: str | None) -> None:
     from oocpr.result.rank_files import read_ranks
 
     found = read_ranks(ranks)
-    _check_memory(len(found), memory, None, "node", k, texts=found.names.textual)
+    check_memory(len(found), memory, None, "node", k, texts=found.names.textual)
     if json_path != "-":
         emit(_ranking(found, k))
     if json_path is not None:
@@ -559,7 +567,7 @@ def _another_graph(outcome: Verification) -> str:
 def _ranking(ranks: Ranks, k: int) -> Iterator[str]:
     """Yield the text of a top list; a table that is drawn is one piece, as it has columns."""
     rest, first = ranks.each_of_top(k), 1
-    while top := list(islice(rest, k if sys.stdout.isatty() else _LINES)):
+    while top := list(islice(rest, k if sys.stdout.isatty() else LINES)):
         yield ranking(top, ranks.error_bound, first)
         first += len(top)
 
@@ -570,21 +578,6 @@ def _idle(run: Report, opened: Graph) -> str:
         return "method components ranks on one"
     tiles = opened.store.tiles
     return f"--stripes takes up to {tiles}" if tiles > run.workers else f"the graph has {tiles} tiles"
-
-
-def _check_memory(
-    nodes: int, memory: str | None, output: str | None, sort: str, k: int, *, texts: bool, more: int = 0
-) -> None:
-    """Refuse memory in which ranks cannot be listed or written; see `check_writing_memory`."""
-    from oocpr.engine.planning import given_memory
-    from oocpr.result.rank_files import check_sort, check_writing_memory
-
-    most = given_memory(memory)
-    if output is None and k <= _LINES:
-        return
-    order = "rank" if 4 * k > nodes else check_sort(sort)
-    suffix = "" if output is None else Path(output).suffix or ".csv"
-    check_writing_memory(nodes, most, sort=order, suffix=suffix, texts=int(texts), more=more)
 
 
 def _exit_code(run: Report, who: str = "") -> int:

@@ -27,6 +27,9 @@ _MIN_DECIMALS = 6
 _MIN_COMPILE_SECONDS = 0.1
 """Seconds from which compiling is mentioned."""
 
+LINES = 1 << 10
+"""Lines of a list that are written at a time."""
+
 
 def emit_json(value: object, target: str, last: Iterable[object] = ()) -> None:
     """Write a value as JSON to a file, or to standard output for ``-``.
@@ -344,3 +347,18 @@ def described(facts: dict[str, Any]) -> str:
         for name, size in facts["arrays"].items()
     ]
     return pairs(rows + arrays)
+
+
+def check_memory(
+    nodes: int, memory: str | None, output: str | None, sort: str, k: int, *, texts: bool, more: int = 0
+) -> None:
+    """Refuse memory in which ranks cannot be listed or written; see `check_writing_memory`."""
+    from oocpr.engine.planning import given_memory
+    from oocpr.result.rank_files import check_sort, check_writing_memory
+
+    most = given_memory(memory)
+    if output is None and k <= LINES:
+        return
+    order = "rank" if 4 * k > nodes else check_sort(sort)
+    suffix = "" if output is None else Path(output).suffix or ".csv"
+    check_writing_memory(nodes, most, sort=order, suffix=suffix, texts=int(texts), more=more)

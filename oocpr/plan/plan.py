@@ -16,6 +16,7 @@ from oocpr.plan.forecast import (
     sweeps_for,
 )
 from oocpr.plan.memory import (
+    READ_BYTES,
     SEGMENTED_METHODS,
     Need,
     decoded_bytes,
@@ -263,7 +264,10 @@ class Plan:
         if not self.fits:
             # Rounded up: who gives this much must not be refused again.
             enough = f"{-(-self.need.total // 2**20)}MiB"
-            narrower = ", or use reads bits8" if self.reads != "bits8" else ""
+            # Pushes of eight bits take one byte of each that these take.
+            saved = self.need.reads - self.need.reads // READ_BYTES[self.reads]
+            helps = self.method != "components" and self.need.total - saved <= self.memory
+            narrower = ", or use reads bits8" if helps and saved else ""
             if self.method in SEGMENTED_METHODS:
                 narrower = ", or use method mixed"
             if self.reproducible:

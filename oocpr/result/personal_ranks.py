@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from oocpr.errors import UsageError
 from oocpr.html import html_table
 from oocpr.result.names import in_memory
-from oocpr.result.rank_files import write_csv_tables, write_parquet_tables
+from oocpr.result.rank_files import check_csv, write_csv_tables, write_parquet_tables
 from oocpr.result.ranks import (
     MemoryVector,
     Ranks,
     check_count,
-    check_csv,
     check_installed,
     checked_path,
     largest,

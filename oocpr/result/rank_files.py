@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -122,6 +123,17 @@ def check_writing_memory(
         base=resident_after_trim() + more, nodes=nodes, ordered=sort == "rank", texts=texts
     )
     require(needed, memory, f"Writing {nodes:,} ranks")
+
+
+def check_csv(target: Any) -> None:
+    """Refuse to write CSV to a stream of text, or to a file whose name says that it is compressed."""
+    if isinstance(target, io.TextIOBase):
+        raise UsageError("target is a stream of text.", "Open the file for bytes, as with mode 'wb'.")
+    if isinstance(target, str | os.PathLike) and os.fspath(target).endswith((".gz", ".xz", ".bz2", ".zst")):
+        raise UsageError(
+            f"{os.fspath(target)} would not be compressed.",
+            "Leave the ending out, or give a stream that compresses, such as gzip.open(path, 'wb').",
+        )
 
 
 def check_sort(sort: str) -> str:

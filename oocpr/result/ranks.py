@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import json
 import os
 import tempfile
@@ -428,7 +427,7 @@ class Ranks:
         Names are written as they are. Spreadsheets take a cell that begins with ``=``, ``+``, ``-`` or ``@``
         for a formula: have them import the column as text if names are from people you do not trust.
         """
-        from oocpr.result.rank_files import check_sort, write_csv
+        from oocpr.result.rank_files import check_csv, check_sort, write_csv
 
         check_csv(target)
         if hasattr(target, "write"):
@@ -519,6 +518,8 @@ class Ranks:
 
         if graph is None:
             return plot_ranks(self, None)
+        if not hasattr(graph, "store"):
+            raise UsageError(f"graph is a {type(graph).__name__}.", "Give the oocpr.Graph that was ranked.")
         store = graph.store
         check_same_graph(self, store.identity, store.nodes)
         return plot_ranks(self, lambda lo, hi: np.diff(store.indptr(lo, hi + 1)))
@@ -554,17 +555,6 @@ def checked_path(path: Any) -> str | os.PathLike[str]:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise UsageError(f"path is {path!r}, no path.", "Give the name of a file, as text or pathlib.Path.")
     return cast("str | os.PathLike[str]", path)
-
-
-def check_csv(target: Any) -> None:
-    """Refuse to write CSV to a stream of text, or to a file whose name says that it is compressed."""
-    if isinstance(target, io.TextIOBase):
-        raise UsageError("target is a stream of text.", "Open the file for bytes, as with mode 'wb'.")
-    if isinstance(target, str | os.PathLike) and os.fspath(target).endswith((".gz", ".xz", ".bz2", ".zst")):
-        raise UsageError(
-            f"{os.fspath(target)} would not be compressed.",
-            "Leave the ending out, or give a stream that compresses, such as gzip.open(path, 'wb').",
-        )
 
 
 def largest(chunks: Iterable[NDArray[np.float64]], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

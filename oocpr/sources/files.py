@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-from oocpr.errors import InputError, OocprError, SetupError, UsageError, install_remedy, masked
+from oocpr.errors import EXTRAS, InputError, OocprError, SetupError, UsageError, install_remedy, masked
 from oocpr.system import server_errors, server_options
 
 if TYPE_CHECKING:
@@ -389,7 +389,9 @@ def _file_system(url: str) -> tuple[Any, str]:
         with _errors_naming(url):
             system, path = fsspec.core.url_to_fs(url, **server_options(url))
     except ImportError as error:
-        raise SetupError(f"{url} cannot be read: {error}.", install_remedy("cloud")) from error
+        known = any(package in str(error) for package in EXTRAS["cloud"].split())
+        remedy = install_remedy("cloud") if known else "Install the library that is named."
+        raise SetupError(f"{url} cannot be read: {error}.", remedy) from error
     return system, path
 
 

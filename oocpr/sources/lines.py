@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 20
+_NEGATIVE = re.compile(r"-\d+")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -228,7 +229,9 @@ class LineReader:
             ONE_COLUMN: ("has one column", shape),
             EXTRA_COLUMN: ("has more columns than expected", f"Keep the first two columns only{further}."),
             NOT_A_NUMBER: ("holds something that is not a whole number", names if form.signed else shape),
-            NEGATIVE: ("holds a negative node id", ids),
+            NEGATIVE: ("holds a negative node id", ids)
+            if any(_NEGATIVE.fullmatch(word) for word in line.split())
+            else ("holds something that is not a whole number", shape),
             BELOW_FIRST: (f"holds a node id below {form.first}", ids),
             BEYOND_LAST: (f"holds a node id {beyond}", beyond_remedy),
             WRONG_LEAD: (f"does not begin with the letter {form.lead!r}", shape),

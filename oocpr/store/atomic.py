@@ -17,7 +17,6 @@ import re
 import secrets
 import shutil
 import stat
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +27,8 @@ from oocpr.units import format_bytes
 
 _LOG = logging.getLogger(__name__)
 
-_BEGUN = time.time()
+_MAKING: set[Path] = set()
+"""What threads of this process have made, or are about to, and not yet locked."""
 
 _PUBLISHED = 8
 """Times that a folder is tried to be given a name that others take as well."""
@@ -53,22 +53,31 @@ class Partial:
                 path.lstat()
             own = f".partial-{os.getpid()}-{secrets.token_hex(_RANDOM_BYTES)}{suffix}"
             self.path = path.with_name(_cut(path.name) + own)
-            if folder:
-                self.path.mkdir(0o700 if private else 0o777, parents=True)
-                try:
-                    self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-                except FileNotFoundError:
-                    # Taken for one that was left, before it was open.
+            _MAKING.add(self.path)
+            try:
+                if not self._locked(folder=folder, private=private):
                     continue
-            else:
-                self._lock = os.open(self.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-            # File systems without locks, such as some over a network, have nothing removed either.
-            with contextlib.suppress(OSError):
-                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            finally:
+                _MAKING.discard(self.path)
             if os.fstat(self._lock).st_nlink:
                 return
             # Taken for one that was left, before it was locked.
             os.close(self._lock)
+
+    def _locked(self, *, folder: bool, private: bool) -> bool:
+        """Make it and lock it; False if another process has taken it for one that was left."""
+        if folder:
+            self.path.mkdir(0o700 if private else 0o777, parents=True)
+            try:
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                return False
+        else:
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+        # File systems without locks, such as some over a network, have nothing removed either.
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        return True
 
     def flush(self) -> None:
         """Write to the disk: after a power failure the new name could otherwise be that of an empty file."""
@@ -92,11 +101,11 @@ class Partial:
 
 def clear_abandoned(path: Path) -> list[str]:
     """Remove what killed processes have left beside an output; returns a sentence for each file or folder."""
-    left = re.compile(rf"{re.escape(_cut(path.name))}\.(partial|replaced)-(\d+)-[0-9a-f]{{8}}(\.zarr)?")
+    left = re.compile(rf"{re.escape(_cut(path.name))}\.(partial|replaced)-\d+-[0-9a-f]{{8}}(\.zarr)?")
     messages = []
     with contextlib.suppress(OSError):
         for found in sorted(path.parent.iterdir()):
-            if (match := left.fullmatch(found.name)) is None or _is_own(found, int(match[2])):
+            if (match := left.fullmatch(found.name)) is None or found in _MAKING:
                 continue
             if match[1] == "replaced" and not os.path.lexists(path):
                 messages.append(
@@ -105,11 +114,6 @@ def clear_abandoned(path: Path) -> list[str]:
             elif _remove_abandoned(found):
                 messages.append(f"{found}, which a process that was killed had left, was removed.")
     return messages
-
-
-def _is_own(path: Path, process: int) -> bool:
-    """Whether this process has made a file or folder, which another of its threads is about to lock."""
-    return process == os.getpid() and path.lstat().st_ctime >= _BEGUN
 
 
 def check_writable(path: Path, marker: str | None = None) -> None:
@@ -181,6 +185,8 @@ class NewFolder:
         self, path: str | os.PathLike[str], *, overwrite: bool, marker: str, resumable: Path | None = None
     ) -> None:
         self.path = Path(path)
+        if not self.path.name:
+            raise UsageError(f"{self.path} is no name of a new folder.", "Give it one, such as graph.zarr.")
         self._replaced = replaced_name(self.path, resumable=resumable is not None)
         self._overwrite = overwrite
         self._marker = marker

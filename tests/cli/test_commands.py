@@ -284,6 +284,18 @@ def test_a_plan_that_does_not_fit_is_printed_and_refused(oocpr_command: Run, sto
     assert "10 MiB" in outcome.err.splitlines()[0]
 
 
+def test_a_plan_says_if_ranks_could_not_be_written(store: Path) -> None:
+    def planned(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "oocpr", "plan", str(store), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True)
+
+    outcome = planned("--json", "-")
+    assert "what writes" not in outcome.stderr
+    # Libraries that write files are loaded for that alone.
+    outcome = planned("--memory", f"{(json.loads(outcome.stdout)['needed'] >> 20) + 8}MiB")
+    assert "what writes ranks to a file does not: Give at least" in outcome.stderr
+
+
 def test_generated_graphs_depend_on_the_seed_alone(oocpr_command: Run, tmp_path: Path) -> None:
     words = ("generate", "rmat", "--scale", 8, "--edge-factor", 4)
     stores = [tmp_path / f"{k}.zarr" for k in range(4)]

@@ -129,6 +129,7 @@ def test_any_text_fails_at_the_line_where_python_fails(lines, last_newline, bloc
         (b"1.5 2", "not a whole number"),
         (b"-1 2", "negative"),
         (b"1 -2", "negative"),
+        (b"2024-01-02 5", "not a whole number"),
         (b"4294967295 1", "above 4294967294"),
         (b"1 18446744073709551617", "above 4294967294"),
         (b"1 2 3", "more columns"),

@@ -265,7 +265,14 @@ class ArrowTable(TableSource):
         table = self._table
         if not hasattr(table, "__arrow_c_stream__"):
             table = table.to_arrow()
-        reader = pa.RecordBatchReader.from_stream(table)
+        try:
+            reader = pa.RecordBatchReader.from_stream(table)
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            why = " ".join(str(error).split())
+            raise InputError(
+                f"The table cannot be taken as one of Arrow: {why}.",
+                "Give columns of other names each, of numbers or of text.",
+            ) from error
         columns = self._chosen(_kinds_of(reader.schema), self.title)
         yield from (batch.select(columns) for batch in reader)
 

@@ -48,7 +48,13 @@ def _as_array(ids: Any) -> Any:
     if hasattr(ids, "to_dask_array"):
         # A column of a table of Dask has no length yet.
         return ids.to_dask_array(lengths=True)
-    return ids if isinstance(getattr(ids, "dtype", None), np.dtype) else np.asarray(ids)
+    found = ids if isinstance(getattr(ids, "dtype", None), np.dtype) else np.asarray(ids)
+    if isinstance(found, np.ndarray) and found.dtype == object:
+        # Whole numbers may come as objects, too.
+        kinds = {type(one) for one in found.flat}
+        if kinds and all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+            return np.array(found.tolist())
+    return found
 
 
 class EdgeArrays(BaseSource):
@@ -354,6 +360,11 @@ def _numbers(nodes: list[Any]) -> None:
 
 
 def _strings(nodes: list[str]) -> Strings:
-    coded = [node.encode() for node in nodes]
+    try:
+        coded = [node.encode() for node in nodes]
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"The graph has a node {error.object!r}, which is no text of Unicode.", "Give it another name."
+        ) from None
     lengths = np.array([len(name) for name in coded], np.int64)
     return Strings.of(np.frombuffer(b"".join(coded), np.uint8), lengths)
