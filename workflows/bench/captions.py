@@ -121,9 +121,9 @@ takes: 6 to 40.
 """
 DEVICE = """
 Medians of ten runs, the fastest in brackets; all ten have the same bits. Parts are timed launched one by
-one, runs launch a pass as a CUDA graph: so gaps of small graphs are more than is said, or below zero. Of a
-pass of cnr-2000, 313 us on another machine, the device works 267; of the first two, one is recorded: they
-take 500 and 720.
+one, runs launch a pass as CUDA graphs: so gaps of small graphs are more than is said, or not measured. Of a
+later pass of cnr-2000, 281 us on another machine, the device waits 1.3; the first two, of which one is
+launched by Python and one recorded, take 820 and 470.
 """
 START = """
 From a store whose files are in the page cache to a certified 1e-10; compiled before. The process imports

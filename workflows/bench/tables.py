@@ -154,12 +154,17 @@ def device_runs(found: Cells) -> list[str]:
     def ours(run: Cells) -> str:
         return f"{1e3 * run['seconds']:.3g} ms ({1e3 * run['best seconds']:.3g}-), {run['passes']} passes"
 
+    def share(cells: Cells, of: str) -> str:
+        planned = _planned(cells)
+        # Of small graphs the parts, launched one by one, take longer than the run does.
+        return "not measured" if planned["share of gaps"] < 0 else f"{planned[of]:.0%}"
+
     rows = [
         ["**oocpr**, certified 1e-10", *(ours(_planned(cells)) for cells in graphs.values())],
         ["its true error", *(f"{_planned(cells)['true error']:.1e}" for cells in graphs.values())],
         ["cuSPARSE, float64, to a true 1e-10", *(peer(cells) for cells in graphs.values())],
-        ["vectors, share of the time", *(f"{_planned(c)['share of vectors']:.0%}" for c in graphs.values())],
-        ["gaps between kernels", *(f"{max(0, _planned(c)['share of gaps']):.0%}" for c in graphs.values())],
+        ["vectors, share of the time", *(share(cells, "share of vectors") for cells in graphs.values())],
+        ["gaps between kernels", *(share(cells, "share of gaps") for cells in graphs.values())],
     ]
     return table(["", *graphs], rows)
 
