@@ -633,6 +633,8 @@ def test_personal_ranks_show_themselves_and_become_tables(adjacency: coo_array) 
     assert shown.count("<tr>") == 11
     (node, value), *_ = several.top(1)[0]
     assert f"{node} {value:.4g}" in shown
+    least = oocpr.pagerank(adjacency, personalization=[{3: 1}, {7: 1}], top=1)
+    assert least._repr_html_().count("<tr>") == 3
     polars = pytest.importorskip("polars")
     assert isinstance(several.to_polars(2), polars.DataFrame)
     assert several.to_polars(2).to_dicts() == several.to_arrow(2).to_pylist()

@@ -237,6 +237,8 @@ def plan(session: Session, /, graph: str, json_path: str | None, **parameters: A
         made = api.plan(graph, progress=progress, **parameters)
     answer(f"{made}\n", made.to_json(), json_path)
     made.validate()
+    if parameters["memory"] is None:
+        return
     opened = api.open_graph(graph)
     try:
         check_memory(

@@ -421,7 +421,8 @@ def _rows_of(names: Names, nodes: int, blocks: list[Block]) -> Iterator[NDArray[
     rows = np.full(words.size, UNKNOWN)
     few = words.size <= _FEW
     may_be = np.zeros(int(_ENDS) + 1, bool)
-    may_be[words.view(np.int64) & _ENDS] = True
+    if few:
+        may_be[words.view(np.int64) & _ENDS] = True
     first = 0
     for block in names.blocks(nodes) if words.size else ():
         ours, other = _words(block, prints)

@@ -100,7 +100,7 @@ class PersonalRanks:
 
     def _repr_html_(self) -> str:
         shown = min(len(self), _SHOWN)
-        numbers, counts, rows, values = next(self._batches(self._count(min(3, self.run.nodes)), shown))
+        numbers, counts, rows, values = next(self._batches(min(3, self._count(None)), shown))
         named = iter(zip(self._names_of(rows), values.tolist(), strict=True))
         table = [
             (self.seeds[number], ", ".join(f"{node} {value:.4g}" for node, value in islice(named, count)))
