@@ -174,6 +174,7 @@ def _of_output(error: Exception) -> Exception:
 def explain(error: Exception, *, debug: bool) -> tuple[str, str, int]:
     """Give the cause, the remedy and the exit code of an error."""
     from oocpr.errors import DoesNotFitError, OocprError
+    from oocpr.system import is_disk_full
 
     if isinstance(error, OocprError):
         return error.cause, f"{error.remedy} {_kept(error)}", error.exit_code
@@ -183,6 +184,10 @@ def explain(error: Exception, *, debug: bool) -> tuple[str, str, int]:
             "Raise its limits, such as that of `ulimit -v`, or give less --memory and fewer --threads.",
             DoesNotFitError.exit_code,
         )
+    if isinstance(error, OSError) and is_disk_full(error):
+        where = f"{error.filename} cannot be written" if error.filename else "what is written has no room"
+        cause = f"{where}: {error.strerror or error}."
+        return cause, "Make room, or write to another disk.", DoesNotFitError.exit_code
     remedy = "Please report it with what is above." if debug else "Run it again with --debug and report it."
     return f"{type(error).__name__}: {error}", remedy, UNEXPECTED
 

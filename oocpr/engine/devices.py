@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from oocpr.engine.cuda.device import all_devices, is_open, open_device
 from oocpr.engine.cuda.names import ALL, is_cuda, named_devices
-from oocpr.errors import UsageError
+from oocpr.errors import SetupError, UsageError
 from oocpr.plan.forecast import MAX_SCC_EDGES, READY_SCC_EDGES
 from oocpr.plan.memory import SEGMENTED_METHODS
 
@@ -111,7 +111,8 @@ def check_weighted(method: str, kernel: str | None = None) -> None:
 def chosen_device(name: str, kernel: str | None) -> str:
     """Resolve a name on this machine: ``"auto"`` is a CUDA device if one can be used, ``"cuda:all"`` are all.
 
-    If several are named, each is looked for; raises UsageError for one that is named twice or cannot be used.
+    If several are named, each is looked for; raises UsageError for one that is named twice, and as
+    `open_device`.
     """
     if name == ALL:
         return all_devices()
@@ -124,7 +125,7 @@ def chosen_device(name: str, kernel: str | None) -> str:
         return name
     try:
         open_device("cuda")
-    except UsageError as error:
+    except (SetupError, UsageError) as error:
         if kernel is None:
             _LOG.info("%s Going on with the processor.", error.cause)
             return "cpu"

@@ -185,6 +185,10 @@ class NewFolder:
         self, path: str | os.PathLike[str], *, overwrite: bool, marker: str, resumable: Path | None = None
     ) -> None:
         self.path = Path(path)
+        with naming_failures(self.path):
+            if self.path.is_symlink():
+                # It stays one, to the folder that is replaced.
+                self.path = self.path.resolve()
         if not self.path.name:
             raise UsageError(f"{self.path} is no name of a new folder.", "Give it one, such as graph.zarr.")
         self._replaced = replaced_name(self.path, resumable=resumable is not None)

@@ -228,6 +228,16 @@ def test_standard_output_without_room_has_the_code_of_a_full_disk_and_is_told_on
     assert b"Exception ignored" not in done.stderr
 
 
+def test_output_that_is_not_buffered_has_the_code_of_a_full_disk_too(environment):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-u", "-m", "oocpr", "rank", "--help"],
+            env=environment, stdout=full, stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+    assert done.returncode == 4
+    assert b"error: what is written has no room: No space left on device." in done.stderr
+
+
 def test_ranks_for_standard_output_without_room_are_elsewhere(store, environment, tmp_path):
     command = [sys.executable, "-m", "oocpr", "rank", str(store), "-o", "-", "--top", "2"]
     with Path("/dev/full").open("wb") as full:

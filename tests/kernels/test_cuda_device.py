@@ -19,7 +19,7 @@ from oocpr.engine.cuda.baselines import BinThresholds
 from oocpr.engine.cuda.device import check_device, open_device
 from oocpr.engine.cuda.names import begin_contexts, is_cuda, named_devices
 from oocpr.engine.devices import chosen_device, make_backend
-from oocpr.errors import UsageError
+from oocpr.errors import SetupError, UsageError
 
 from ..engine.digraphs import random_digraph
 from .shim.host import HostDevice
@@ -56,7 +56,7 @@ def machine(*capabilities: tuple[int, int]) -> SimpleNamespace:
     ],
 )
 def test_a_device_that_cannot_be_used(capabilities: list[tuple[int, int]], index: int, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError if capabilities else SetupError, match=words):
         check_device(machine(*capabilities), f"cuda:{index}", index)
 
 
@@ -86,11 +86,11 @@ def test_names_of_several() -> None:
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
 def test_without_cupy() -> None:
     for several in ("cuda:0,cuda:1", "cuda:all"):
-        with pytest.raises(UsageError, match="needs CuPy, which is not installed"):
+        with pytest.raises(SetupError, match="needs CuPy, which is not installed"):
             chosen_device(several, None)
-    with pytest.raises(UsageError, match="needs CuPy, which is not installed"):
+    with pytest.raises(SetupError, match="needs CuPy, which is not installed"):
         open_device("cuda")
-    with pytest.raises(UsageError, match="needs CuPy"):
+    with pytest.raises(SetupError, match="needs CuPy"):
         make_backend("auto", 1, "balanced")
     assert make_backend("auto", 1).name == "cpu"
 

@@ -140,6 +140,24 @@ def test_no_link_at_a_name_that_can_be_foreseen_is_followed(tmp_path):
     assert not (tmp_path / "r.csv").is_symlink()
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_link_to_a_folder_stays_one(tmp_path, there):
+    target, link = tmp_path / "large disk" / "g.zarr", tmp_path / "g.zarr"
+    target.parent.mkdir()
+    if there:
+        target.mkdir()
+        (target / "zarr.json").write_text('{"m": 1}')
+    link.symlink_to(target)
+    new = NewFolder(link, overwrite=there, marker="m")
+    (new.temporary / "zarr.json").write_text('{"m": 2}')
+    assert new.temporary.parent == target.parent
+    new.publish()
+    assert link.is_symlink()
+    assert (target / "zarr.json").read_text() == '{"m": 2}'
+    assert sorted(tmp_path.iterdir()) == [link, target.parent]
+    assert list(target.parent.iterdir()) == [target]
+
+
 def test_a_name_that_is_taken_is_never_written_to(tmp_path, monkeypatch):
     victim = tmp_path / "victim"
     victim.write_text("precious")

@@ -16,7 +16,7 @@ from oocpr.engine.cuda.communication import NcclTransport, PeerCopies
 from oocpr.engine.cuda.host_memory import MIN_REGISTERED, allocate_pinned, copy, register, touch
 from oocpr.engine.cuda.kernel_cache import cached_binary
 from oocpr.engine.cuda.names import device_index
-from oocpr.errors import DoesNotFitError, UsageError, install_remedy
+from oocpr.errors import DoesNotFitError, SetupError, UsageError, install_remedy
 from oocpr.system import PIECE_ITEMS
 from oocpr.units import format_bytes
 
@@ -440,7 +440,7 @@ def all_devices() -> str:
 def open_device(name: str) -> Device:
     """Open a CUDA device, once in a process: ``cuda`` for the first one, or ``cuda:`` and its number.
 
-    Raises UsageError if CuPy or the driver is missing, there is no such device, or it is too old.
+    Raises SetupError if CuPy or the driver is missing; UsageError if no such device is there, or an old one.
     """
     index = device_index(name)
     if index in _OPENED:
@@ -449,7 +449,7 @@ def open_device(name: str) -> Device:
         import cupy
     except ImportError as error:
         cause = "is not installed" if isinstance(error, ModuleNotFoundError) else f"does not load ({error})"
-        raise UsageError(
+        raise SetupError(
             f"device {name} needs CuPy, which {cause}.",
             f"{install_remedy('cuda13')} CUDA 12 wants cupy-cuda12x. Or use device cpu.",
         ) from error
@@ -469,12 +469,12 @@ def free_memory(name: str) -> int:
 
 
 def check_device(cupy: Any, name: str, index: int) -> None:
-    """Raise UsageError for a device that is not there or too old."""
+    """Raise UsageError for a device that is not there or too old, SetupError without a driver."""
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
-        raise UsageError(
+        raise SetupError(
             f"device {name} cannot be used: {error}.", "Install or update NVIDIA's driver, or use device cpu."
         ) from error
     if index >= count:

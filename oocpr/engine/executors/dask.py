@@ -46,7 +46,7 @@ from oocpr.engine.executors.dask_worker import (
     sweep_epoch,
 )
 from oocpr.engine.executors.shared_memory import SharedMemory
-from oocpr.errors import DoesNotFitError, LostError, UsageError
+from oocpr.errors import DoesNotFitError, LostError, SetupError, UsageError
 from oocpr.plan.partition import stripe_owner
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def visible_devices() -> list[VisibleDevice]:
     """Devices of the process that this runs in; none if they cannot be used."""
     try:
         return _visible_devices()
-    except UsageError:
+    except (SetupError, UsageError):
         return []
 
 
