@@ -22,8 +22,8 @@ template <int COUNT> struct Turns {
 };
 
 // Adds to each segment what lies in blocks after its first, of which `heads` has the sums before the first segment that
-// begins there; one thread a block of edges, and all of a warp together.
-template <class T>
+// begins there; one thread a block of edges, and all of a warp together. Both are APART places from each other.
+template <int APART = 1, class T>
 __device__ __forceinline__ void join_block(const u32* begins, const u32* ranks, u32 blocks, const T* heads, T* sums) {
   const u64 b = thread_number();
   const bool there = b > 0 && b < blocks;
@@ -31,14 +31,14 @@ __device__ __forceinline__ void join_block(const u32* begins, const u32* ranks, 
   // Here a segment goes on that began in the block before.
   const bool joins = there && rank > ranks[b - 1] && !(begins[GROUP * b] & 1);
   const bool longer = joins && b + 1 < blocks && ranks[b + 1] == rank;
-  if (joins && !longer) sums[rank - 1] += heads[b];
+  if (joins && !longer) sums[APART * u64(rank - 1)] += heads[APART * b];
   // A long one is added up by all lanes.
   for (LaneMask left = ballot<WARP>(longer); left; left &= left - 1) {
     const int source = lowest_bit(left);
     const u32 own = shuffle(rank, source);
     T sum = 0;
-    for (u64 k = shuffle(b, source) + lane(); k < blocks && ranks[k] == own; k += WARP) sum += heads[k];
+    for (u64 k = shuffle(b, source) + lane(); k < blocks && ranks[k] == own; k += WARP) sum += heads[APART * k];
     sum = group_sum(sum);
-    if (lane() == 0) sums[own - 1] += sum;
+    if (lane() == 0) sums[APART * u64(own - 1)] += sum;
   }
 }

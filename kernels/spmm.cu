@@ -5,7 +5,7 @@
 //
 // Parameters:
 //   READS     format of the gathered numbers, a struct of narrow.cuh
-//   VECTORS   numbers of a node, 16 bytes together
+//   VECTORS   numbers of a node, 16 bytes together or a multiple
 //   DECODED   1: columns were decoded before; see decode_columns of decode.cu, whose `fours` they are
 //   ABREAST   nodes whose numbers are on their way to a lane at a time
 //   TEAMS     teams of 32 lanes in a block of threads
@@ -14,7 +14,7 @@
 #include "gather.cuh"
 
 #ifndef VECTORS
-#define VECTORS 8
+#define VECTORS 16
 #endif
 #ifndef DECODED
 #define DECODED 0
@@ -25,7 +25,7 @@
 #define DECODED_COLUMNS
 #endif
 #ifndef ABREAST
-#define ABREAST 8
+#define ABREAST 4
 #endif
 #ifndef TEAMS
 #define TEAMS 4
@@ -37,42 +37,35 @@
 struct __align__(16) Numbers {
   Stored of[VECTORS];
 };
-static_assert(sizeof(Numbers) == 16, "one load brings them");
+static_assert(sizeof(Numbers) % 16 == 0, "few loads bring them");
 
 namespace {
 
-// Where sums go: those of a vector are `stride` places behind those of the one before.
+struct __align__(16) Sums {
+  double of[VECTORS];
+};
+
+// Where sums go.
 struct Places {
   double* sums;
-  u64 stride;
 
   __device__ __forceinline__ void put(u64 place, const double (&own)[VECTORS]) const {
+    Sums& there = reinterpret_cast<Sums*>(sums)[place];
 #pragma unroll
-    for (int k = 0; k < VECTORS; ++k) sums[stride * k + place] = own[k];
+    for (int k = 0; k < VECTORS; ++k) there.of[k] = own[k];
   }
 };
 
 }  // namespace
 
-// Puts what vectors push, one behind the other, side by side; one thread a node.
-extern "C" __global__ void put_side_by_side(const Stored* stored, u64 stride, u64 nodes, Stored* numbers) {
-  const u64 node = thread_number();
-  if (node >= nodes) return;
-  Numbers own;
-#pragma unroll
-  for (int k = 0; k < VECTORS; ++k) own.of[k] = stored[stride * k + node];
-  reinterpret_cast<Numbers*>(numbers)[node] = own;
-}
-
 // Sums what the columns of a group bring, for each segment that is not empty; see `product` of spmv.cu.
 //
-//   reads                     numbers of all nodes, and zeros behind them
-//   pushes, heads             as there, of all vectors
-//   push_stride, head_stride  places of each vector
+//   reads          numbers of all nodes, and zeros behind them
+//   pushes, heads  as there, those of all vectors side by side
 extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
     product(const TileEntry* tiles, const BlockEntry* entries, const u8* widths, const u32* begins_of_group,
             const u32* ranks, const u32* starts, u32 blocks, [[maybe_unused]] u32 nodes, const Stored* reads, u32 each,
-            double* pushes, u64 push_stride, double* heads, u64 head_stride, const u32* faults DECODED_COLUMNS) {
+            double* pushes, double* heads, const u32* faults DECODED_COLUMNS) {
   // Segments that contradict themselves lead anywhere, and so do columns that are no node.
   if (*faults) return;
   DYNAMIC_SHARED(bytes);
@@ -81,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
   [[maybe_unused]] u32* const values = reinterpret_cast<u32*>(bytes) + SCRATCH * team;
   const Group group = {tiles, entries, widths, begins_of_group, ranks, starts};
   const Numbers* const all = reinterpret_cast<const Numbers*>(reads);
-  const Places rows = {pushes, push_stride}, rest = {heads, head_stride};
+  const Places rows = {pushes}, rest = {heads};
 #pragma unroll 1
   for (Turns<TEAMS> turns(team, each); turns.block < blocks; turns.go_on()) {
     const u64 b = turns.block;
@@ -138,8 +131,6 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
 
 // Adds to each segment what lies in blocks after its first; one thread a block of edges.
 extern "C" __global__ void join_blocks(const u32* begins, const u32* ranks, u32 blocks, const double* heads,
-                                       u64 head_stride, double* pushes, u64 push_stride) {
-  for (int k = 0; k < VECTORS; ++k) {
-    join_block(begins, ranks, blocks, heads + head_stride * k, pushes + push_stride * k);
-  }
+                                       double* pushes) {
+  for (int k = 0; k < VECTORS; ++k) join_block<VECTORS>(begins, ranks, blocks, heads + k, pushes + k);
 }

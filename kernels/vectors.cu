@@ -9,23 +9,7 @@
 //   PROPOSES       1: rows propose; 0: the residual is the proposal
 //   SLOTS          passes that are remembered; a slot is a vector of `rows` numbers of 16 bits
 //   WEIGHTED, DIVIDED  as in rows.cuh, for `degree`
-#include "group.cuh"
-#include "rows.cuh"
-
-#ifndef PROPOSES
-#define PROPOSES PAIRED
-#endif
-#ifndef SLOTS
-#define SLOTS 5
-#endif
-
-constexpr int TEAM = 32;     // lanes whose numbers are added first
-constexpr int THREADS = 256;
-constexpr int ROWS = 4 * THREADS;
-constexpr int MOST = SLOTS > 0 ? SLOTS : 1;
-
-// How the next push is made; as in oocpr/engine/cuda/vectors.py.
-enum Kind { START = 0, RESTART = 1, RESIDUAL = 2, MIXED = 3 };
+#include "row_step.cuh"
 
 namespace {
 
@@ -56,55 +40,9 @@ __device__ __forceinline__ void join(const double (&values)[COUNT], double* part
   }
 }
 
-// The rows of a group that a block of threads takes, all of one tile: of its rows in the group and the one that the next
-// tile owns, those from `begin` on, ROWS at most.
-struct Piece {
-  const TileEntry& tile;
-  u32 number;  // of the tile in the group
-  u64 begin;
-
-  __device__ __forceinline__ Piece(const TileEntry* tiles, u32 count)
-      : tile(tiles[tile_of<&TileEntry::place>(tiles, count, blockIdx.x)]),
-        number(u32(&tile - tiles)),
-        begin(u64(blockIdx.x - tile.place) * ROWS + threadIdx.x) {}
-
-  __device__ __forceinline__ bool has(u64 i, u64 rows) const {
-    return i < rows && i < begin - threadIdx.x + ROWS;
-  }
-};
-
-// Where the segments of a tile have their sums.
-__device__ __forceinline__ Filled segments_of(const TileEntry& tile, u32 number, const u32* filled,
-                                              const u32* filled_before) {
-  if (!filled) return {nullptr, nullptr, tile.row + number};
-  return {filled + tile.word, filled_before + tile.word, 0};
-}
-
 // The rank of a row when the run ends; `carry` is what the first row is still owed.
 __device__ __forceinline__ double ended(u64 row, const double* ranks, const double* residual, double carry) {
   return ranks[row] + residual[row] + (row == 0 ? carry : 0);
-}
-
-// What a segment of the group was sent.
-struct Delivered {
-  double push, proposal;
-
-  __device__ __forceinline__ void operator+=(const Delivered& other) {
-    push += other.push;
-    proposal += other.proposal;
-  }
-};
-
-__device__ __forceinline__ Delivered delivered_to(const Filled& segments, u64 i, const double* pushes,
-                                                  const float* proposals, double scale) {
-  const u32 rank = segments.rank(i);
-  Delivered sent = {rank == NOTHING ? 0 : read_once(pushes + rank), 0};
-  if constexpr (PAIRED) sent.proposal = rank == NOTHING ? 0 : double(read_once(proposals + rank));
-  if constexpr (Reads::SCALED) {
-    sent.push *= scale;
-    sent.proposal *= scale;
-  }
-  return sent;
 }
 
 // What a row of the tile was sent along links inside the tile or, if they are `joined`, inside the group.
@@ -132,52 +70,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     publish(u64 rows, double uniform, const double* begin, const Links* degree, double* ranks, double* residual,
             float* push, Kept* changes, const Kept* steps, const PassStep* pass, const double* coefficients,
             Stored* stored, double* partials, u64 stride) {
-  const int kind = pass->kind, carry_slot = pass->carry_slot;
-  const u32 mixed = pass->mixed;
-  const double carry = pass->carry, scale = pass->scale;
-  double thetas[MOST];
-#pragma unroll
-  for (int k = 0; k < SLOTS; ++k) thetas[k] = coefficients[k];
+  const Push how(*pass, coefficients);
   double sums[3] = {0, 0, 0};
 #pragma unroll 1
   for (u64 row = u64(blockIdx.x) * ROWS + threadIdx.x; row < rows && row < (u64(blockIdx.x) + 1) * ROWS;
        row += THREADS) {
-    if (row == 0 && carry != 0) {
-      residual[0] += carry;
-      if constexpr (PROPOSES) push[0] += float(carry);
-      if (carry_slot >= 0) {
-        Kept& change = changes[rows * u64(carry_slot)];
-        change = Memory::narrow(Memory::widen(change) + carry, 1);
-      }
-    }
-    // Everything is asked for before anything is used.
-    const Links links = degree[row];
-    const double rank_before = kind != RESTART ? ranks[row] : 0;
-    Kept step[MOST];
-#pragma unroll
-    for (int k = 0; k < SLOTS; ++k) step[k] = mixed >> k & 1 ? steps[rows * k + row] : Kept(0);
-    double wanted, rank = rank_before;
-    if (kind == START) {
-      wanted = (begin ? begin[row] : uniform) - rank_before;
-    } else if (kind == RESTART) {
-      wanted = ranks[row] + residual[row];
-      residual[row] = 0;
-    } else if (kind == RESIDUAL) {
-      wanted = residual[row];
-    } else {
-      wanted = PROPOSES ? double(push[row]) : residual[row];
-#pragma unroll
-      for (int k = 0; k < SLOTS; ++k) wanted -= thetas[k] * Memory::widen(step[k]);
-    }
-    const double divisor = divisor_of(links);
-    const Stored number = Reads::narrow(wanted / divisor, scale);
-    const double given = pushed_of(number, divisor, scale);
-    rank += given;
-    stored[row] = number;
-    ranks[row] = rank;
-    sums[0] += dangles(links) ? given : 0;
-    sums[1] += given;
-    sums[2] += rank;
+    stored[row] = how.row(row, rows, degree[row], begin, uniform, ranks, residual, push, changes, steps, sums);
   }
   join<Add>(sums, partials, stride, blockIdx.x);
 }
@@ -202,30 +100,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
            double uniform, const double* teleport, const PassStep* pass, double* residual, Kept* changes, Kept* steps,
            float* push, float* start, Kept* sends, Stored* numbers, u64 first, double* partials, u64 stride, u64 place) {
   const Piece piece(tiles, tile_count);
-  const Filled segments = segments_of(piece.tile, piece.number, filled, filled_before);
   const u64 owned = piece.tile.owned();
-  const double damping = pass->damping, base = pass->base, spread = pass->spread, scale = pass->scale;
-  const int slot = pass->slot;
-  const u32 live = pass->live;
-  double sums[1 + 2 * MOST] = {};
+  const Settlement how(*pass);
+  const Deliveries<1> deliveries = {tiles, pushes, proposals, filled, filled_before, how.scale};
+  const Filled segments = deliveries.in(piece.tile, piece.number);
+  double sums[PRODUCTS] = {};
 #pragma unroll 1
-  for (u64 i = piece.begin; piece.has(i, owned + 1); i += THREADS) {
+  for (u64 i = piece.begin + threadIdx.x; piece.has(i, owned + 1); i += THREADS) {
     const u64 own = piece.tile.row + i, row = offset + own;
     const bool there = i < owned;
     // Everything is asked for before anything is used.
-    const Links links = there ? degree[row] : Links(1);
-    const Stored last = there ? stored[row] : Stored(0);
-    const double before = there ? residual[row] : 0;
-    Kept then[MOST];
-#pragma unroll
-    for (int k = 0; k < SLOTS; ++k) then[k] = there && k != slot && live >> k & 1 ? changes[rows * k + row] : Kept(0);
-    Delivered sent = delivered_to(segments, i, pushes, proposals, scale);
-    if (i == 0) {
-      sent += carried_into(tiles, piece.number, Delivered{carries[0], carries[1]}, [&](u32 k) {
-        const Filled segments_before = segments_of(tiles[k], k, filled, filled_before);
-        return delivered_to(segments_before, tiles[k].owned(), pushes, proposals, scale);
-      });
-    }
+    const RowBefore before = there ? how.read(row, rows, degree[row], stored[row], residual, changes) : RowBefore();
+    const Delivered sent = deliveries.to(piece, segments, i, carries);
     if (!there) {
       // The row that the next tile owns; nobody reads what a row that is not there sends.
       if (piece.number + 1 == tile_count) {
@@ -237,31 +123,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       }
       break;
     }
-    const double delivered = sent.push, proposed = sent.proposal;
-    const double given = pushed_of(last, divisor_of(links), scale);
-    const double change = damping * delivered + (base * (teleport ? teleport[row] : uniform) + spread) - given;
-    const double left = before + change;
-    residual[row] = left;
-    sums[0] += fabs(left);
-    if (SLOTS > 0 && slot >= 0) {
-      const Kept kept = Memory::narrow(change, 1);
-      changes[rows * u64(slot) + row] = kept;
-      const double now = Memory::widen(kept);
-#pragma unroll
-      for (int k = 0; k < SLOTS; ++k) {
-        const double other = k == slot ? now : Memory::widen(then[k]);
-        sums[1 + k] += other * now;
-        sums[1 + MOST + k] += other * left;
-      }
-      if constexpr (!PROPOSES) steps[rows * u64(slot) + row] = Memory::narrow(given + change, 1);
-    }
+    const double given = pushed_of(before.last, divisor_of(before.links), how.scale);
+    const double left = how.settle(row, rows, sent.push, teleport ? teleport[row] : uniform, given, before, residual,
+                                   changes, steps, sums);
     if constexpr (PROPOSES) {
-      const float proposal = float(left + damping * proposed);
+      const float proposal = float(left + how.damping * sent.proposal);
+      const Links links = before.links;
       if (start) {
         start[own] = proposal;
-        if (sends) sends[own] = Memory::narrow(float(damping) / short_divisor_of(links) * proposal, 1);
+        if (sends) sends[own] = Memory::narrow(float(how.damping) / short_divisor_of(links) * proposal, 1);
       } else {
-        keep(proposal, given, links, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
+        keep(proposal, given, links, how.scale, push[row], how.slot >= 0 ? steps + rows * u64(how.slot) + row : nullptr,
              numbers + 2 * (first + own));
       }
     }
@@ -278,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(ROWS)
   const double scale = pass->scale;
   const int slot = pass->slot;
 #pragma unroll 1
-  for (u64 i = piece.begin; piece.has(i, piece.tile.owned()); i += blockDim.x) {
+  for (u64 i = piece.begin + threadIdx.x; piece.has(i, piece.tile.owned()); i += blockDim.x) {
     const u64 own = piece.tile.row + i, row = offset + own;
     const float proposal = start[own] + inside_of(tiles, piece, i, joined, sums, filled, filled_before);
     const Links links = degree[row];
@@ -409,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(ROWS)
   const Piece piece(tiles, tile_count);
   const float damping = float(pass->damping);
 #pragma unroll 1
-  for (u64 i = piece.begin; piece.has(i, piece.tile.owned()); i += blockDim.x) {
+  for (u64 i = piece.begin + threadIdx.x; piece.has(i, piece.tile.owned()); i += blockDim.x) {
     const u64 own = piece.tile.row + i;
     const float value = start[own] + inside_of(tiles, piece, i, joined, sums, filled, filled_before);
     sends[own] = Memory::narrow(damping / short_divisor_of(degree[offset + own]) * value, 1);

@@ -292,6 +292,9 @@ class SeedBlock(Protocol):
     def lanes(self) -> Sequence[Any]:
         """The states of their rows."""
 
+    def restart(self, lane: int, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
+        """Make a lane as before a run, with these rows' teleport weights instead of others."""
+
     def run(
         self, steps: Mapping[int, tuple[PushStep, SweepStep]]
     ) -> dict[int, tuple[PushSums, TileSums, Floats]]:
@@ -348,8 +351,8 @@ class Streams(ABC):
         """
 
     @abstractmethod
-    def seed_block(self, state: Any, stream: Any, row_bounds: NDArray[np.int64]) -> SeedBlock:
-        """Run side by side for several teleport vectors; the first lane takes a state that has been finished.
+    def seed_block(self, state: Any, stream: Any, row_bounds: NDArray[np.int64], lanes: int) -> SeedBlock:
+        """Run side by side for teleport vectors; the first of the lanes takes a state that has been finished.
 
         All groups of the stream stay, and rows propose nothing and read 16 bits.
         """

@@ -194,9 +194,10 @@ def rank_each(
             ranks = None if largest else executor.finish(state, again=True)
             yield SeedRanks(number, _solution(job, executor, state, history, ranks, begun), largest)
             del ranks
-            if number + 1 < len(seeds) and lanes_of(job) > 1:
+            lanes = lanes_of(job, len(seeds) - number - 1)
+            if lanes > 1:
                 # The tiles are there now.
-                yield from _rank_in_lanes(job, executor, seeds, number + 1, top, shown)
+                yield from _rank_in_lanes(job, executor, seeds, number + 1, lanes, top, shown)
                 return
 
 
@@ -205,13 +206,14 @@ def _rank_in_lanes(
     executor: LocalExecutor,
     seeds: SeedVectors,
     first: int,
+    lanes: int,
     top: int | None,
     shown: Callable[[int], Progress],
 ) -> Iterator[SeedRanks]:
     def note(done: float) -> None:
         shown(int(done))("ranking", done % 1, 1, "passes")
 
-    for run, ranks, largest in rank_side_by_side(job, executor.groups[0], seeds, first, top, note):
+    for run, ranks, largest in rank_side_by_side(job, executor.groups[0], seeds, first, lanes, top, note):
         solution = _solution(job, executor, run.state, run.history, ranks, run.begun)
         yield SeedRanks(run.number, solution, largest)
 

@@ -34,8 +34,11 @@ class LaneRun:
     history: list[PassRecord] = field(default_factory=list)
 
 
-def lanes_of(job: Job) -> int:
-    """How many runs a device does side by side: several where all stays there and is swept once in a pass."""
+def lanes_of(job: Job, seeds: int) -> int:
+    """How many runs a device does side by side: several where all stays there and is swept once in a pass.
+
+    `seeds`: how many are to be ranked for; few of them need few lanes.
+    """
     plan, layout = job.plan, job.layout
     if len(plan.devices) != 1 or len(plan.stripes) != 1 or layout is None:
         return 1
@@ -44,8 +47,14 @@ def lanes_of(job: Job) -> int:
     pushes_only = job.settings.reads == "bits16" and not (job.settings.mixed and plan.proposals)
     plain = job.weight_scale is None and job.kernel in (None, BALANCED)
     room = tiers.memory - tiers.max_bytes
-    fits = seed_block_bytes(plan.stats, layout, job.slots) <= room
-    return SEED_LANES if stays and pushes_only and plain and fits else 1
+    if not (seeds and stays and pushes_only and plain):
+        return 1
+    least = min(SEED_LANES)
+    for lanes in SEED_LANES:
+        fits = seed_block_bytes(plan.stats, layout, job.slots, lanes) <= room
+        if fits and (lanes == least or seeds > least):
+            return lanes
+    return 1
 
 
 class LaneRanks(NamedTuple):
@@ -61,15 +70,16 @@ def rank_side_by_side(
     group: StripeGroup,
     seeds: SeedVectors,
     first: int,
+    lanes: int,
     top: int | None,
     note: Callable[[float], None],
 ) -> Iterator[LaneRanks]:
-    """Rank for the seeds from number `first` on, several at a time; gives each that is done.
+    """Rank for the seeds from number `first` on, so many `lanes` at a time; gives each that is done.
 
     `group` has been finished. `top`: how many of the largest ranks are wanted; None for all. `note` is called
     after each pass, with how many seeds are done, those that are under way by their passes.
     """
-    settings, block, backend = job.settings, group.seed_block(), group.backend
+    settings, block, backend = job.settings, group.seed_block(lanes), group.backend
     find_largest = cast("Streams", backend).largest
     running, free = dict[int, LaneRun](), list(range(len(block.lanes)))
     waiting, done = iter(range(first, len(seeds))), first
@@ -77,7 +87,7 @@ def rank_side_by_side(
     def fill() -> None:
         while free and (number := next(waiting, None)) is not None:
             lane, (rows, weights) = free.pop(), seeds.of(number)
-            backend.restart(block.lanes[lane], rows, weights)
+            block.restart(lane, rows, weights)
             running[lane] = LaneRun(number, first_state(job, block.spec.nodes, weights), time.perf_counter())
 
     fill()

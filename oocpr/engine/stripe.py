@@ -466,10 +466,10 @@ class StripeGroup:
         balance = method.Balance(claims.result(), sums.marks, sums.residual) if step.key else None
         return stripe_sums(spec, sums, step, first, balance)
 
-    def seed_block(self) -> SeedBlock:
+    def seed_block(self, lanes: int) -> SeedBlock:
         """Runs side by side, one of which takes the rows of this one, which has been finished."""
         backend = cast("Streams", self.backend)
-        return backend.seed_block(self.states[0], self.streams[0], self._store.tile_rows)
+        return backend.seed_block(self.states[0], self.streams[0], self._store.tile_rows, lanes)
 
     def finish(
         self, state: State, out: NDArray[np.float64] | None = None, *, again: bool = False

@@ -153,15 +153,15 @@ def history_bytes(rows: int, mixing: int) -> int:
     return rows * 4 * mixing
 
 
-SEED_LANES = 8
-"""Runs for different seeds that a device does side by side: so many numbers of 16 bits come with one load."""
+SEED_LANES = (16, 8)
+"""Runs for different seeds that a device does side by side: so many numbers of 16 bits come at once."""
 
 
-def seed_block_bytes(stats: GraphStats, layout: GroupLayout, mixing: int) -> int:
-    """Bytes of a device that runs take side by side, beyond those of one.
+def seed_block_bytes(stats: GraphStats, layout: GroupLayout, mixing: int, lanes: int) -> int:
+    """Bytes of a device that so many runs take side by side, beyond those of one.
 
-    Each has rows of its own; a node has what each pushes twice, once side by side; a segment has a sum of
-    each; and rows are listed to find the largest of one.
+    Each has rows of its own; a node has what each pushes, and a bit; a segment has a sum of each; and rows
+    are listed to find the largest of one.
     """
     rows, tiles = stats.nodes, int(layout.sizes[:, 0].sum())
     largest = GroupSizes(*layout.sizes.max(axis=0).tolist())
@@ -169,10 +169,8 @@ def seed_block_bytes(stats: GraphStats, layout: GroupLayout, mixing: int) -> int
     lane = 24 * rows + history_bytes(rows, mixing)
     lane += 8 * sums * (rows // 1024 + 2 * tiles + 1) + 16 * (tiles + 1) + 8 * POOL_BYTES
     listed = 4 * rows
-    numbers = 2 * 2 * SEED_LANES * (rows + 8)
-    return (
-        (SEED_LANES - 1) * lane + numbers + listed + 8 * SEED_LANES * (largest.nonempty + largest.blocks + 2)
-    )
+    numbers = 2 * lanes * (rows + 8) + 4 * (rows // 32 + 1)
+    return (lanes - 1) * lane + numbers + listed + 8 * lanes * (largest.nonempty + largest.blocks + 2)
 
 
 MAX_AT_ONCE = 64 << 20

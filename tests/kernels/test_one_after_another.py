@@ -73,17 +73,20 @@ def test_a_device_ranks_each_as_if_it_were_alone(
         check_each(tiles, plan, chosen, backend, GRAPH)
 
 
+@pytest.mark.parametrize("lanes", SEED_LANES)
 @pytest.mark.parametrize("decoded", [False, True])
 @pytest.mark.parametrize("how", [{"method": "residual"}, {"sweeps": 1}, {"sweeps": 1, "dangling": "weakly"}])
 def test_lanes_side_by_side_have_the_bits_of_runs_by_themselves(
-    device: Device, how: dict[str, Any], decoded: bool, monkeypatch: pytest.MonkeyPatch
+    device: Device, how: dict[str, Any], decoded: bool, lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
+    seeds = range(40, 45 + lanes)
 
     class Noted(SeedBlock):
         def __init__(self, *given: Any) -> None:
             before = device.allocated_bytes
             super().__init__(*given)
+            assert len(self.lanes) == lanes
             made.append(device.allocated_bytes - before)
 
     monkeypatch.setattr(import_module("oocpr.engine.cuda.seed_block"), "SeedBlock", Noted)
@@ -96,17 +99,25 @@ def test_lanes_side_by_side_have_the_bits_of_runs_by_themselves(
         def backend() -> CudaBackend:
             return CudaBackend(device, pairs=False, layouts_stay=decoded)
 
+        mixing = plan.mixing if chosen.mixed else 0
+        needed = {count: seed_block_bytes(plan.stats, tiles.layout, mixing, count) for count in SEED_LANES}
+
+        def within(more: int) -> Plan:
+            return replace(plan, devices=(replace(tiers, memory=tiers.max_bytes + more),))
+
         # One by itself, and more than there are lanes: a lane that is done takes the next one.
-        found = check_each(tiles, plan, chosen, backend, GRAPH, range(40, 45 + SEED_LANES))
+        room = needed[max(SEED_LANES)] - (lanes < max(SEED_LANES))
+        found = check_each(tiles, within(room), chosen, backend, GRAPH, seeds)
         assert found != sorted(found)
-        needed = seed_block_bytes(plan.stats, tiles.layout, plan.mixing if chosen.mixed else 0)
         assert len(made) == 1
-        assert made[0] <= needed
-        # With a byte less than the lanes take, runs follow each other.
-        for more in (0, -1):
-            within = replace(tiers, memory=tiers.max_bytes + needed + more)
-            check_each(tiles, replace(plan, devices=(within,)), chosen, backend, GRAPH)
-            assert len(made) == 2
+        assert made[0] <= needed[lanes]
+        if lanes > min(SEED_LANES):
+            return
+        # Few seeds need few lanes; and with a byte less than these take, runs follow each other.
+        check_each(tiles, plan, chosen, backend, GRAPH)
+        assert len(made) == 2
+        check_each(tiles, within(needed[lanes] - 1), chosen, backend, GRAPH)
+        assert len(made) == 2
 
 
 @pytest.mark.parametrize("top", [0, 4, 5])

@@ -50,7 +50,7 @@ def measure(graph: oocpr.Graph, options: argparse.Namespace) -> dict[str, Any]:
     timed(seeds[:SAMPLE], top=TOP)
     timed(seeds[0])
     ones = [timed(seed) for seed in seeds[:SAMPLE]]
-    with patch.object(run, "lanes_of", lambda _: 1):
+    with patch.object(run, "lanes_of", lambda *_: 1):
         in_turn, _ = timed(seeds[:IN_TURN], top=TOP)
     found: dict[str, Any] = {
         "one seed, seconds": [seconds for seconds, _ in ones],

@@ -441,13 +441,17 @@ class CudaBackend(Streams):
         recorded = self._decoded is None and stream.recordable
         return ResidentPass(self, state, reads, stream, row_bounds, recorded=recorded)
 
-    def seed_block(self, state: RowState, stream: CudaTileStream, row_bounds: NDArray[np.int64]) -> SeedBlock:
+    def seed_block(
+        self, state: RowState, stream: CudaTileStream, row_bounds: NDArray[np.int64], lanes: int
+    ) -> SeedBlock:
         """See Streams."""
         from oocpr.engine.cuda.seed_block import SeedBlock
 
         blocks, nonempty = self._largest[:2]
         with self._device, self._lock:
-            block = SeedBlock(self._device, state, stream, row_bounds, (nonempty, blocks), self._faults)
+            block = SeedBlock(
+                self._device, state, stream, row_bounds, lanes, (nonempty, blocks), self._faults
+            )
             self._opened += [ref(lane) for lane in block.lanes[1:]]
         return block
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.cuda.device import THREADS, grid
+from oocpr.engine.cuda.device import THREADS, grid, to_device
 from oocpr.engine.cuda.group import raise_faults
 from oocpr.engine.cuda.spmv import (
     GATHER_PADDING,
     READ_STRUCTS,
     Gather,
     LaunchConfig,
-    SegmentSums,
     scratch_bytes,
 )
-from oocpr.engine.cuda.vectors import DeviceGatherVector, GroupRows, RowState
+from oocpr.engine.cuda.vectors import GroupRows, RowState
 from oocpr.engine.number_formats import READS
-from oocpr.plan.device_memory import SEED_LANES
+from oocpr.plan.tile_groups import THREAD_BLOCK_ROWS
+from oocpr.store.codec.layout import GROUP
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import Floats, PushStep, PushSums, SweepStep, TileSums
@@ -33,6 +33,16 @@ if TYPE_CHECKING:
 
 CONFIG = LaunchConfig(teams=4, resident=3, edge_order=False)
 """Threads want registers for two sums of each vector."""
+
+ABREAST_NUMBERS = 64
+"""Numbers that are on their way to a thread at a time."""
+
+LANE = np.dtype([
+    (name, np.uint64) for name in (
+        "teleport", "ranks", "residual", "changes", "steps", "pass", "coefficients", "partials", "carries"
+    )
+])  # fmt: skip
+"""Where a run has its rows: ``Lane`` of kernels/lanes.cu."""
 
 
 class SeedBlock:
@@ -44,6 +54,8 @@ class SeedBlock:
         Rows of a run that has been finished, which become those of the first lane.
     row_bounds
         First row of each group, and the number of rows behind; int64.
+    lanes
+        Runs side by side; one of SEED_LANES.
     largest
         Segments that are not empty, and blocks of edges, of the largest group.
     """
@@ -54,32 +66,36 @@ class SeedBlock:
         first: RowState,
         stream: CudaTileStream,
         row_bounds: NDArray[np.int64],
+        lanes: int,
         largest: tuple[int, int],
         faults: Any,
     ) -> None:
         self._device, self._stream, self._row_bounds, self._faults = device, stream, row_bounds, faults
         self.spec = spec = first.spec
         xp, nodes, dtype = device.xp, spec.nodes, READS[spec.reads].dtype
-        self._stored = xp.zeros((SEED_LANES, nodes + GATHER_PADDING), dtype)
-        self._numbers = xp.zeros((nodes + GATHER_PADDING, SEED_LANES), dtype)
+        # Nobody gathers what a run by itself has stored.
+        first.stored = none = xp.zeros(0, dtype)
+        self._numbers = xp.zeros((nodes + GATHER_PADDING, lanes), dtype)
         segments, blocks = (max(1, count) for count in largest)
-        self._pushes, self._heads = xp.empty((SEED_LANES, segments)), xp.empty((SEED_LANES, blocks))
-        none = xp.empty(1, np.float32)
-        self._sums = [
-            SegmentSums(pushes, none, heads, none)
-            for pushes, heads in zip(self._pushes, self._heads, strict=True)
-        ]
-        first.stored = self._stored[0]
+        self._pushes, self._heads = xp.empty((segments, lanes)), xp.empty((blocks, lanes))
+        self._named = xp.zeros(spec.rows // 32 + 1, np.uint32)
         self.lanes = [first]
-        while len(self.lanes) < SEED_LANES:
+        while len(self.lanes) < lanes:
             beside = RowState(
-                device, spec, first, None, None,
-                pairs=False, in_host=False, partitioned=False, stored=self._stored[len(self.lanes)],
-            )  # fmt: skip
+                device, spec, first, None, None, pairs=False, in_host=False, partitioned=False, stored=none
+            )
             beside.teleport = xp.zeros(spec.rows)
             self.lanes.append(beside)
-        # Rows propose nothing, so they only hand it on.
-        self._unread = DeviceGatherVector(device, 0, spec.reads, paired=False)
+        self._lanes = to_device(
+            device, np.array([lane.addresses for lane in self.lanes], LANE).view(np.uint8)
+        )
+
+    def restart(self, lane: int, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
+        """Make a lane as before a run, with these teleport weights."""
+        with self._device:
+            self.lanes[lane].restart(rows, weights)
+            arguments = (np.uint64(rows.size), to_device(self._device, rows.astype(np.uint32)), self._named)
+            self._kernel("name_rows")(grid(max(1, rows.size)), (THREADS,), arguments)
 
     def run(
         self, steps: Mapping[int, tuple[PushStep, SweepStep]]
@@ -88,7 +104,8 @@ class SeedBlock:
 
         Raises DamagedError for a tile whose bytes are not what was written.
         """
-        device = self._device
+        device, spec = self._device, self.spec
+        active = np.uint32(sum(1 << lane for lane in steps))
         last: GroupRows | None = None
 
         def sweep(number: int, there: DeviceGroup) -> None:
@@ -98,16 +115,27 @@ class SeedBlock:
             last = GroupRows(tile, there.sizes.tiles, begin, end - begin, begin, place, there.sizes.places)
             with device:
                 self._multiply(there)
-                for lane in steps:
-                    self.lanes[lane].update(self._sums[lane], there, last, self._unread, (None, None))
+                self._launch(
+                    "update",
+                    last.blocks,
+                    (
+                        *there.table, self._pushes, there.arrays.filled, there.arrays.filled_before,
+                        np.uint64(last.offset), np.uint64(spec.rows), self._lanes, active, self._named,
+                        np.uint64(last.number), self._numbers, degree, stride, np.uint64(last.place),
+                    ),
+                )  # fmt: skip
 
+        degree, stride = self.lanes[0].degree, self.lanes[0].stride
         with device:
             for lane, (push, step) in steps.items():
-                state = self.lanes[lane]
-                state.step.set_sweep(step)
-                state.make_push(push)
-                state.begin_sweep(step)
-            self._put_side_by_side()
+                self.lanes[lane].tell(push, step)
+            blocks = -(-spec.rows // THREAD_BLOCK_ROWS)
+            self._launch(
+                "publish", blocks, (np.uint64(spec.rows), self._lanes, active, degree, self._numbers, stride)
+            )
+            for lane, (_, step) in steps.items():
+                self.lanes[lane].add_up_push()
+                self.lanes[lane].begin_sweep(step)
         self._stream.run(sweep)
         assert last is not None, "there is a group"
         with device:
@@ -123,10 +151,14 @@ class SeedBlock:
         raise_faults(faults)
         return state.push_sums(), sums, state.first_row
 
-    def _put_side_by_side(self) -> None:
-        nodes = self.spec.nodes
-        arguments = (self._stored, np.uint64(nodes + GATHER_PADDING), np.uint64(nodes), self._numbers)
-        self._kernel("put_side_by_side")(grid(nodes), (THREADS,), arguments)
+    def _launch(self, name: str, blocks: int, arguments: tuple[Any, ...]) -> None:
+        if blocks:
+            self._kernel(name)((blocks,), (GROUP * len(self.lanes),), arguments)
+
+    def _kernel(self, name: str) -> Any:
+        return self._device.load(
+            "lanes.cu", READS=READ_STRUCTS[self.spec.reads], VECTORS=len(self.lanes), SLOTS=self.spec.slots
+        ).get_function(name)
 
     def _multiply(self, there: DeviceGroup) -> None:
         """Sum what is delivered to each segment of a group that is not empty, in all lanes."""
@@ -135,28 +167,23 @@ class SeedBlock:
             return
         decoded, arrays = there.fours is not None, there.arrays
         grid_size, each = CONFIG.split(blocks, self._device.multiprocessors)
-        strides = np.uint64(self._pushes.shape[1]), np.uint64(self._heads.shape[1])
-        self._kernel("product", decoded=decoded)(
-            (grid_size,),
-            (32 * CONFIG.teams,),
-            (
-                *there.packed, np.uint32(blocks), np.uint32(self.spec.nodes), self._numbers, np.uint32(each),
-                self._pushes, strides[0], self._heads, strides[1], self._faults,
-                *((there.fours,) if decoded else ()),
-            ),
-            shared_mem=scratch_bytes(Gather(self.spec.reads, decoded=decoded), CONFIG.teams),
-        )  # fmt: skip
-        joined = (
-            arrays.begins, arrays.ranks, np.uint32(blocks), self._heads, strides[1], self._pushes, strides[0]
-        )  # fmt: skip
-        self._kernel("join_blocks", decoded=decoded)((-(-blocks // THREADS),), (THREADS,), joined)
-
-    def _kernel(self, name: str, *, decoded: bool = False) -> Any:
-        return self._device.load(
+        kernels = self._device.load(
             "spmm.cu",
             READS=READ_STRUCTS[self.spec.reads],
-            VECTORS=SEED_LANES,
+            VECTORS=len(self.lanes),
+            ABREAST=ABREAST_NUMBERS // len(self.lanes),
             DECODED=int(decoded),
             TEAMS=CONFIG.teams,
             RESIDENT=CONFIG.resident,
-        ).get_function(name)
+        )
+        kernels.get_function("product")(
+            (grid_size,),
+            (GROUP * CONFIG.teams,),
+            (
+                *there.packed, np.uint32(blocks), np.uint32(self.spec.nodes), self._numbers, np.uint32(each),
+                self._pushes, self._heads, self._faults, *((there.fours,) if decoded else ()),
+            ),
+            shared_mem=scratch_bytes(Gather(self.spec.reads, decoded=decoded), CONFIG.teams),
+        )  # fmt: skip
+        joined = (arrays.begins, arrays.ranks, np.uint32(blocks), self._heads, self._pushes)
+        kernels.get_function("join_blocks")(grid(blocks), (THREADS,), joined)

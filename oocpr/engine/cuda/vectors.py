@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from oocpr.engine.backend import Floats, PushSums, TileSums
 from oocpr.engine.cpu.numbers import divisors
-from oocpr.engine.cuda.device import THREADS, download, grid, to_device
+from oocpr.engine.cuda.device import THREADS, address_of, download, grid, to_device
 from oocpr.engine.cuda.host_memory import Landing
 from oocpr.engine.cuda.spmv import GATHER_PADDING, READ_STRUCTS
 from oocpr.engine.method import checked_total
@@ -323,7 +323,7 @@ class RowState:
         self._peaks = 1 + self._slots if spec.reads == "bits8" else 0
         places = max(1, -(-rows // THREAD_BLOCK_ROWS) + 2 * tiles)
         self._partials = xp.zeros((self._sums + self._peaks, places))
-        self._stride = np.uint64(places)
+        self.stride = np.uint64(places)
         # Sums of the push and of the tiles, peaks, and sum of the residual, a few numbers as they are behind
         # each; on the device, and as they were when brought.
         each = 4 + self._slots
@@ -345,6 +345,25 @@ class RowState:
         """Free all of it."""
         vars(self).clear()
 
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Where a run side by side with others has its rows; LANE of seed_block.py."""
+        arrays = (
+            self.teleport, self.ranks, self.residual, self.changes, self.steps, self.step.there,
+            self.step.coefficients, self._partials, self._carries,
+        )  # fmt: skip
+        return tuple(address_of(array) for array in arrays)
+
+    def tell(self, push: PushStep, sweep: SweepStep) -> None:
+        """Have what is launched from now on see what a pass is made with."""
+        self.step.set_push(push)
+        self.step.set_sweep(sweep)
+        self.step.send()
+
+    def add_up_push(self) -> None:
+        """Add up the sums of a push that was made beside others."""
+        self._total(PUSH, 3, 3, -(-self.spec.rows // THREAD_BLOCK_ROWS))
+
     def make_push(self, step: PushStep) -> None:
         """Make the next push."""
         spec = self.spec
@@ -360,7 +379,7 @@ class RowState:
                 np.uint64(spec.rows), np.float64(1 / spec.nodes),
                 self.teleport if self.start is None else self.start, self.degree,
                 self.ranks, self.residual, self.push, self.changes, self.steps, self.step.there,
-                self.step.coefficients, self.stored, self._partials, self._stride,
+                self.step.coefficients, self.stored, self._partials, self.stride,
             ),
         )  # fmt: skip
         self._total(PUSH, 3, 3, blocks)
@@ -407,7 +426,7 @@ class RowState:
                 np.uint64(rows.offset), np.uint64(spec.rows), self._carries[rows.number :], self.stored,
                 self.degree, np.float64(1 / spec.nodes), self.teleport, self.step.there, self.residual,
                 self.changes, self.steps, self.push, *room, numbers.array,
-                np.uint64(rows.first), self._partials, self._stride, np.uint64(rows.place),
+                np.uint64(rows.first), self._partials, self.stride, np.uint64(rows.place),
             ),
         )  # fmt: skip
 
@@ -451,7 +470,7 @@ class RowState:
         self._total(TILES, sums, sums, last.place + last.blocks, last.number + last.tiles, faults)
         blocks = -(-spec.rows // THREAD_BLOCK_ROWS)
         if step.key and spec.rows:
-            arguments = (np.uint64(spec.rows), self.residual, self._partials, self._stride)
+            arguments = (np.uint64(spec.rows), self.residual, self._partials, self.stride)
             self._kernel("add_residual")((blocks,), (THREADS,), arguments)
             self._total(RESIDUAL, 1, 1, blocks)
         if peaks and spec.rows:
@@ -460,7 +479,7 @@ class RowState:
                 (THREADS,),
                 (
                     np.uint64(spec.rows), self.degree, self.residual, self.push, self.steps, self.step.there,
-                    self._partials, self._stride,
+                    self._partials, self.stride,
                 ),
             )  # fmt: skip
             self._total(PEAKS, peaks, 0, blocks)
@@ -564,7 +583,7 @@ class RowState:
             (vectors + 1,),
             (THREADS,),
             (
-                self._partials, self._stride, np.uint64(count), np.uint32(vectors), np.uint32(added),
+                self._partials, self.stride, np.uint64(count), np.uint32(vectors), np.uint32(added),
                 self._carries, np.uint32(carry), faults, np.uint64(self.spec.rows), self.residual,
                 self.changes, self._totals[self._places[place] :],
             ),
