@@ -347,8 +347,8 @@ def dialect_of(
     r"""Find how a CSV file is written whose first lines are `text`.
 
     `delimiter` and `header` are what the caller says, None for what the lines show; if `named`, a column is
-    called by its name. `known` are the columns of an earlier file. Raises UnclearError for what may be read
-    in two ways.
+    called by its name. `known` are the columns of a header of an earlier file: then `header` says that this
+    file has one only if it is the same. Raises UnclearError for what may be read in two ways.
 
     Examples
     --------
@@ -385,15 +385,17 @@ def dialect_of(
     above = (rows_of(comment.lstrip("#% "), separator) or [[]])[0]
     commented = header is None and len(above) == len(rows[0]) and usual_ends(above) is not None
     first = above if commented else [rows[0][0].lstrip("# "), *rows[0][1:]]
-    if commented:
+    if commented or (list(known) == unique(first) and header is not False):
         header = True
-    elif header is None:
-        header = (list(known) == unique(first)) or (is_header(rows) if known or not named else True)
+    elif known or header is None:
+        header = header is not False and (is_header(rows) if known or not named else True)
     if header is None:
         raise UnclearError(
             passed + 1,
             f"{separator.join(rows[0])[:60]!r} may be a header or an edge.",
-            "Say header=True if it names the columns, header=False if it is an edge.",
+            "Write the header of the first file above it if it is an edge, or in its place if it is a header."
+            if known
+            else "Say header=True if it names the columns, header=False if it is an edge.",
         )
     if header and not commented:
         pieces = io.StringIO(text, newline="").readlines()  # which end in carriage returns as well

@@ -194,8 +194,8 @@ def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) 
     delimiter = options.get("delimiter")
     if delimiter is not None:
         separator_named(delimiter)
-    name = format or guess_format(
-        files[0],
+    name = format or _format_of_all(
+        files,
         weighted=weight is not None,
         by_name=any(name is not None and not str(name).isdecimal() for name in (*columns, weight)),
         by_number=columns != (None, None) and all(str(name).isdecimal() for name in columns if name),
@@ -232,6 +232,27 @@ def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) 
     module, _, reader = chosen.reader.partition(":")
     opened = getattr(importlib.import_module(f"oocpr.sources.formats.{module}"), reader)
     return cast("Source", opened(files, **{**options, "labels": found}))
+
+
+_LINES = ("text", "names", "csv", "gr0", "hollins")
+"""Formats of which a file may look like another one to the next file of the same graph."""
+
+
+def _format_of_all(files: Sequence[InputFile], **how: bool) -> str:
+    """Name of the format of the first file with something in it; InputError if another has another format."""
+    found, first = "", None
+    for file in files:
+        if found and not (file.reopenable and isinstance(file, LocalFile)):
+            continue
+        name = guess_format(file, **how)
+        if not found and name:
+            found, first = name, file
+        elif name and name != found and not (name in _LINES and found in _LINES):
+            raise InputError(
+                f"{file} has the format {name}, and {first} the format {found}.",
+                "Give files of one format at a time: import the first, and append the others.",
+            )
+    return found or "text"
 
 
 _SHEET = "Save the sheet as CSV and give that."
@@ -301,7 +322,9 @@ def guess_format(
     by_name: bool = False,
     by_number: bool = False,
 ) -> str:
-    """Name of the format of a file, from its suffix and its first lines; InputError if no format reads it.
+    """Name of the format of a file, from its suffix and its first lines, empty if these have no edge.
+
+    Raises InputError if no format reads it.
 
     Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read. If
     `weighted`, lines may have more than two columns; if `by_name`, a column is called by its name, so that
@@ -330,11 +353,11 @@ def guess_format(
 
 def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool, by_number: bool) -> str:
     # A line beginning with % may be a name, and so may one beginning with #, if all do.
-    said = [line for line in text.splitlines() if line.strip() and not is_comment(line)]
+    said = [line for line in text.split("\n") if line.strip() and not is_comment(line)]
     lines = [line for line in said if line[0] != "#"] or said
     lines = [line for line in lines if line[:2] != "% "] or lines
     if not lines:
-        return "text"
+        return ""
     if re.match(r"n\s+0\s+\S", lines[0]):
         return "gr0"
     if (

@@ -20,7 +20,7 @@ import zstandard
 import oocpr
 from oocpr import system
 from oocpr.errors import InputError, LostError, SetupError, UsageError, masked
-from oocpr.sources import open_source
+from oocpr.sources import base, open_source
 from oocpr.sources.files import ByteStream, PeekableStream, RemoteFile, stamp
 
 from .reading import read
@@ -56,6 +56,61 @@ def test_a_bad_line_is_named_with_its_file(parts):
     (parts / "c.txt").write_text("0 1\n1 x\n")
     with pytest.raises(InputError, match=r"c\.txt, line 2"):
         read(open_source(f"{parts}/?.txt*"))
+
+
+@pytest.mark.parametrize(
+    ("first", "further", "header", "expected"),
+    [
+        # Columns without a header have numbers, which are no header of the next file.
+        ("5,6\n7,8\n", "1,2\n2,3\n", None, [(5, 6), (7, 8), (1, 2), (2, 3)]),
+        ("5;6\n", "1;2\n", None, [(5, 6), (1, 2)]),
+        ("x,y\nann,bob\nbob,eve\n", "ann,eve\n", True, [("ann", "bob"), ("bob", "eve"), ("ann", "eve")]),
+        ("x,y\nann,bob\n", "x,y\nbob,eve\n", True, [("ann", "bob"), ("bob", "eve")]),
+        ("source,target\n1,2\n", "3,4\n", None, [(1, 2), (3, 4)]),
+        ("", "1,2\n", None, [(1, 2)]),
+        ("# none yet\n", "source,target\nann,bob\n", None, [("ann", "bob")]),
+        ("x y\n1 2\n", "3 1\n3 2\n", True, [(1, 2), (3, 1), (3, 2)]),
+        ("x y\n1 2\n", "x y\n3 2\n", True, [(1, 2), (3, 2)]),
+        ("", "ann\tbob\n", None, [("ann", "bob")]),
+        ("from\tto\nann\tbob\n", "bob\tann\n", True, [("ann", "bob"), ("bob", "ann")]),
+        ("", '{"source":1,"target":2}\n', None, [(1, 2)]),
+    ],
+)
+def test_no_edge_of_a_further_file_is_taken_as_a_header(tmp_path, first, further, header, expected):
+    for name, text in (("1", first), ("2", further)):
+        (tmp_path / name).write_text(text)
+    assert read(open_source([tmp_path / "1", tmp_path / "2"], header=header)).edges == expected
+
+
+def test_parts_know_the_header_of_the_first_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "MIN_PART_BYTES", 1)
+    (tmp_path / "1").write_text("x y\n1 2\n")
+    (tmp_path / "2").write_text("3 1\n3 2\n")
+    parts = open_source([tmp_path / "1", tmp_path / "2"], header=True).parts(9)
+    assert len(parts) > 1
+    assert [edge for part in parts for edge in read(part).edges] == [(1, 2), (3, 1), (3, 2)]
+
+
+def test_a_further_header_that_may_be_an_edge_is_refused(tmp_path):
+    (tmp_path / "1.csv").write_text("x,y\nann,bob\n")
+    (tmp_path / "2.csv").write_text("a,b\nbob,eve\n")
+    with pytest.raises(InputError, match=r"2\.csv, line 1: 'a,b' may be a header or an edge.*above it"):
+        read(open_source([tmp_path / "1.csv", tmp_path / "2.csv"], header=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("m.mtx", "%%MatrixMarket matrix coordinate real general\n3 3 1\n1 2 4\n"),
+        ("j", '{"source":1,"target":2}\n'),
+    ],
+)
+def test_files_of_two_formats_are_refused(tmp_path, name, text):
+    (tmp_path / "w.txt").write_text("1 2 5\n")
+    (tmp_path / name).write_text(text)
+    for weight in ({}, {"weight": 3}):
+        with pytest.raises(InputError, match=rf"{name} has the format .*w\.txt the format text"):
+            open_source([tmp_path / "w.txt", tmp_path / name], **weight)
 
 
 def test_names_of_several_files(tmp_path):

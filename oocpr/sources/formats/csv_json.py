@@ -207,6 +207,7 @@ class CsvFiles(TextTable):
     """Edges in two columns of CSV; docs/reference/sources.md has the rules."""
 
     _separator = ","
+    _headed = False  # whether a header has named the columns
 
     def _take_head(self, text: str, line: int) -> int:
         delimiter = self._options.get("delimiter")
@@ -217,17 +218,18 @@ class CsvFiles(TextTable):
                 None if delimiter is None else separator_named(delimiter),
                 self._options.get("header"),
                 named=not all(map(str.isdecimal, called)),
-                known=self._names,
+                known=self._names if self._headed else (),
             )
         except UnclearError as unclear:
             raise self._error(line + unclear.line - 1, unclear.cause, unclear.remedy) from unclear
-        if dialect.names:
+        if dialect.rows or dialect.header:
             self._take_columns_of(dialect, line)
         return sum(len(one.encode()) + 1 for one in text.split("\n")[: dialect.lines])
 
     def _take_columns_of(self, dialect: Dialect, line: int) -> None:
         begins = not self._names
         self._names, self._separator = dialect.names, dialect.separator
+        self._headed |= dialect.header
         self._read_columns = chosen = self._named_columns(self._names)
         numeric = [all(map(_is_number, fields)) for fields in zip(*dialect.rows, strict=False)]
         self._pass_over(dict(zip(self._names, numeric, strict=False)), chosen)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, cast
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import FileSource
@@ -15,7 +16,7 @@ from oocpr.sources.lines import BLOCK_BYTES, EdgeLines, LineReader, whole_number
 from oocpr.sources.names import scan_names
 
 if TYPE_CHECKING:
-    from oocpr.sources.base import SourceOptions
+    from oocpr.sources.base import BaseSource, SourceOptions
     from oocpr.sources.block import Block, EdgeBlock
     from oocpr.sources.files import InputFile
 
@@ -36,8 +37,29 @@ class TextFile(FileSource):
 
     def __init__(self, files: Sequence[InputFile], **options: Unpack[SourceOptions]) -> None:
         super().__init__(files, **options)
+        self._all_files = files  # also those that other parts read
         weight = options.get("weight")
         self._weight = 0 if weight is None else _column_number(weight)
+
+    def parts(self, count: int) -> list[BaseSource]:
+        """See BaseSource."""
+        made = super().parts(count)
+        for part in made:
+            cast("TextFile", part)._all_files = self._all_files
+        return made
+
+    @cached_property
+    def _header_of_all(self) -> str:
+        """What the first line of the first file that has one says, if it is a header; else empty."""
+        for file in self._all_files:
+            if not file.reopenable:
+                break
+            with ByteStream(file) as stream:
+                lines = LineReader(stream)
+                line = self._next_line(lines)
+                if line is not None:
+                    return line.strip() if self._options.get("header") or self._is_header(line) else ""
+        return ""
 
     def _edge_lines(self, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[ByteStream, LineReader]]:
         """Open the files one after the other, behind their headers, of which a notice names the first."""
@@ -86,7 +108,12 @@ class TextFile(FileSource):
         """Pass over the line that names the columns, if there is one."""
         asked = self._options.get("header") if lines.begins else False
         line = None if asked is False else self._next_line(lines)
-        if line is None or not (asked or self._is_header(line)):
+        if line is None:
+            return None
+        if asked and len(self._all_files) > 1 and all(file.reopenable for file in self._all_files):
+            # Of further files only if it is the same.
+            asked = line.strip() == self._header_of_all
+        if not (asked or self._is_header(line)):
             return None
         self._check_order(lines, line)
         lines.drop()
