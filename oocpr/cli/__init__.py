@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -188,6 +189,8 @@ def explain(error: Exception, *, debug: bool) -> tuple[str, str, int]:
         where = f"{error.filename} cannot be written" if error.filename else "what is written has no room"
         cause = f"{where}: {error.strerror or error}."
         return cause, "Make room, or write to another disk.", DoesNotFitError.exit_code
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"the name {str(error.filename)[:60]}... is too long for a file.", "Use a shorter one.", USAGE
     remedy = "Please report it with what is above." if debug else "Run it again with --debug and report it."
     return f"{type(error).__name__}: {error}", remedy, UNEXPECTED
 

@@ -56,6 +56,12 @@ def test_ranks_are_those_of_networkx(oocpr_command: Run, tmp_path: Path, kind: s
     assert ranks == pytest.approx(nx.pagerank(graph, tol=1e-14, max_iter=1000), abs=1e-9)
 
 
+def test_a_name_that_no_file_can_have_is_refused(oocpr_command: Run) -> None:
+    outcome = oocpr_command("rank", "x" * 300)
+    assert outcome.code == 2
+    assert outcome.err == f"error: the name {'x' * 60}... is too long for a file.\nremedy: Use a shorter one.\n"
+
+
 def test_an_import_ends_with_what_was_guessed(oocpr_command: Run, tmp_path: Path) -> None:
     path = tmp_path / "calls.txt"
     path.write_text("kg|callee|caller\n2|b|a\n")

@@ -113,6 +113,14 @@ def test_files_of_two_formats_are_refused(tmp_path, name, text):
             open_source([tmp_path / "w.txt", tmp_path / name], **weight)
 
 
+@pytest.mark.parametrize("dictionaries", [False, True])
+def test_a_part_without_rows_is_sound(tmp_path, dictionaries):
+    table = pa.table({"src": [1, 2], "dst": [2, 3]})
+    for name, part in (("0", table[:0]), ("1", table), ("2", table[:0])):
+        pq.write_table(part, tmp_path / f"{name}.parquet", use_dictionary=dictionaries)
+    assert read(open_source(f"{tmp_path}/*.parquet")).edges == [(1, 2), (2, 3)]
+
+
 def test_names_of_several_files(tmp_path):
     (tmp_path / "a.tsv").write_text("a\tb\n")
     (tmp_path / "b.tsv").write_text("# more\nb\tc\n")

@@ -64,10 +64,10 @@ def _chunk(facts: dict[int, Any]) -> ColumnChunk:
     """Take the fields 1 (type), 3 (path), 5 (values), 6 (bytes), 9 and 11 (first pages) of a column."""
     dictionary = facts.get(11) or 0
     starts = [start for start in (dictionary, facts[9]) if start > 0]
-    if not starts:
+    if not starts and facts[5] != 0:
         raise ValueError("a column has no pages")
     name = facts[3][0].decode() if len(facts[3]) == 1 else None
-    return ColumnChunk(name, facts[1] == _BYTE_ARRAY, facts[5], facts[6], min(starts), dictionary > 0)
+    return ColumnChunk(name, facts[1] == _BYTE_ARRAY, facts[5], facts[6], min(starts, default=0), dictionary > 0)
 
 
 def pages(file: BinaryIO, start: int, values: int) -> Iterator[Page]:
