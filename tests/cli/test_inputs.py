@@ -59,7 +59,8 @@ def test_ranks_are_those_of_networkx(oocpr_command: Run, tmp_path: Path, kind: s
 def test_a_name_that_no_file_can_have_is_refused(oocpr_command: Run) -> None:
     outcome = oocpr_command("rank", "x" * 300)
     assert outcome.code == 2
-    assert outcome.err == f"error: the name {'x' * 60}... is too long for a file.\nremedy: Use a shorter one.\n"
+    cause = f"the name {'x' * 60}... is too long for a file."
+    assert outcome.err == f"error: {cause}\nremedy: Use a shorter one.\n"
 
 
 def test_an_import_ends_with_what_was_guessed(oocpr_command: Run, tmp_path: Path) -> None:

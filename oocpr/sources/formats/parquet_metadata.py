@@ -67,7 +67,8 @@ def _chunk(facts: dict[int, Any]) -> ColumnChunk:
     if not starts and facts[5] != 0:
         raise ValueError("a column has no pages")
     name = facts[3][0].decode() if len(facts[3]) == 1 else None
-    return ColumnChunk(name, facts[1] == _BYTE_ARRAY, facts[5], facts[6], min(starts, default=0), dictionary > 0)
+    first = min(starts, default=0)
+    return ColumnChunk(name, facts[1] == _BYTE_ARRAY, facts[5], facts[6], first, dictionary > 0)
 
 
 def pages(file: BinaryIO, start: int, values: int) -> Iterator[Page]:
