@@ -40,7 +40,13 @@ def exact(sources, targets, nodes, weights, damping, teleport):
 
 @pytest.mark.parametrize(
     ("nodes", "edges", "weighted", "damping"),
-    [(5, 9, False, 0.85), (300, 2000, True, 0.85), (500, 600, False, 0.85), (300, 900, True, 0.95)],
+    [
+        (5, 9, False, 0.85),
+        (300, 2000, True, 0.85),
+        (500, 600, False, 0.85),
+        (300, 900, True, 0.95),
+        (20, 20, False, 0.9985),
+    ],
 )
 def test_the_page_finds_exact_ranks_within_its_bound(page, nodes, edges, weighted, damping):
     sources, targets = random_graph(nodes, edges, seed=nodes)
@@ -53,7 +59,7 @@ def test_the_page_finds_exact_ranks_within_its_bound(page, nodes, edges, weighte
     )
     assert bound <= 1e-10
     assert np.abs(ranks - exact(sources, targets, nodes, weights, damping, teleport)).sum() <= bound
-    assert passes < (60 if damping == 0.95 else 25)
+    assert passes < (60 if damping > 0.9 else 25)
 
 
 def test_the_page_and_the_package_agree(page):

@@ -114,6 +114,12 @@ class State(NamedTuple):
     starting: bool = False
     total: float = 0.0
     largest: float = 0.0
+    afresh: bool = False
+
+    @property
+    def growth(self) -> float:
+        """How much larger the sum of p has been than it is."""
+        return self.largest / abs(self.total) if self.total else 1.0
 
 
 def begin(settings: Settings, stripes: int, peak: float) -> State:
@@ -138,11 +144,24 @@ def start_again(settings: Settings, before: State, after: State) -> State:
     return after._replace(mixing_coefficients=(), scale=scale, starting=True)
 
 
+def push_afresh(settings: Settings, state: State) -> State:
+    """State that next pushes all of p, from nothing, if it has become small beside what rounding has left.
+
+    These may take nearly all of p back, as any multiple of the solution is one. What rounding has left in the
+    residual is gone then, and so are the digits of p that reads have no room for. Reads that are scaled would
+    have to know the largest of p.
+    """
+    scaled = settings.reads == "bits8"
+    if not settings.mixed or scaled or not settings.has_shrunk(state.growth):
+        return state
+    return state._replace(memory=state.memory._replace(live=()), mixing_coefficients=(), afresh=True)
+
+
 def push_step(settings: Settings, state: State, stripe: int) -> PushStep:
     """What `stripe` has to do before the next pass."""
     usual = RESTART if settings.method == "power" else MIXED if settings.mixed else RESIDUAL
     return PushStep(
-        kind=START if state.starting else usual,
+        kind=START if state.starting else RESTART if state.afresh else usual,
         mixing_coefficients=state.mixing_coefficients,
         carry=state.carries[stripe],
         carry_slot=state.slot,
@@ -157,7 +176,7 @@ def next_slot(state: State) -> int:
     whole residual by undoing it.
     """
     slots = len(state.memory.gram)
-    if slots == 0 or state.starting:
+    if slots == 0 or state.starting or state.afresh:
         return -1
     free = [slot for slot in range(slots) if slot not in state.memory.live]
     return free[0] if free else state.memory.live[0]
@@ -220,7 +239,7 @@ def end_pass(state: State, pushed: Sequence[PushSums], sums: Sequence[StripeSums
     store contradicts itself.
     """
     total = _total(pushed, sums)
-    largest = max(state.largest, abs(total))
+    largest = max(0.0 if state.afresh else state.largest, abs(total))
     if abs(total) < _LEAST_SIZE * largest:
         # Edges that lose mass, or make some, let nothing but zero solve p = M p, up to rounding.
         raise DamagedError("The ranks do not keep their size: the store contradicts itself.")

@@ -50,7 +50,7 @@ def first_state(job: Job, nodes: int, weights: NDArray[np.float64] | None = None
 
 def is_over(settings: Settings, state: State) -> bool:
     """Whether the run is good enough, or may do no more passes."""
-    good = bool(state.residuals) and settings.satisfied(state.residuals[-1])
+    good = bool(state.residuals) and settings.satisfied(state.residuals[-1], state.growth)
     return good or state.number >= settings.pass_limit
 
 
@@ -62,7 +62,7 @@ def reduce_pass(job: Job, state: State, report: PassReport, nodes: int) -> State
     balances = [part.balance for part in report.sums if part.balance is not None]
     if balances:
         check_balance(job.path, balances, report.pushed, [part.carry for part in report.sums], nodes)
-    after = method.end_pass(state, report.pushed, report.sums)
+    after = method.push_afresh(job.settings, method.end_pass(state, report.pushed, report.sums))
     return after if job.start is None else method.start_again(job.settings, state, after)
 
 
@@ -72,7 +72,7 @@ def record_pass(job: Job, state: State, traffic: PassTraffic, seconds: float) ->
     return PassRecord(
         number=state.number,
         residual=residual,
-        bound=job.settings.bound(residual),
+        bound=job.settings.bound(residual, state.growth),
         gathers=job.plan.gathers,
         seconds=seconds,
         bytes_read=traffic.bytes_read,

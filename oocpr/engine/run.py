@@ -350,13 +350,13 @@ def _solution(
     begun: float,
 ) -> Solution:
     settings = job.settings
-    bound = settings.bound(state.residuals[-1])
+    bound = settings.bound(state.residuals[-1], state.growth)
     peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
     preparing = executor.preparing_seconds()
     return Solution(
         ranks=np.empty(0) if ranks is None else as_distribution(ranks, bound, state.total or None),
         error_bound=bound,
-        converged=settings.satisfied(state.residuals[-1]),
+        converged=settings.satisfied(state.residuals[-1], state.growth),
         history=tuple(history),
         method=settings.method,
         reads=settings.reads,
@@ -417,7 +417,7 @@ def _iterate(
                 movable = kept.number == state.number
                 if movable:
                     raise _HasGrownError
-    if kept is not None and not settings.satisfied(state.residuals[-1]):
+    if kept is not None and not settings.satisfied(state.residuals[-1], state.growth):
         kept.keep(job, store, executor, state, history)
         kept.unfinished = True
     return state, history

@@ -105,7 +105,7 @@ def rank_side_by_side(
         for lane, (pushed, sums, first_row) in found.items():
             run = running[lane]
             report = stripe_sums(block.spec, sums, steps[lane][1], first_row)
-            run.state = method.end_pass(run.state, [pushed], [report])
+            run.state = method.push_afresh(settings, method.end_pass(run.state, [pushed], [report]))
             run.history.append(record_pass(job, run.state, PassTraffic(0, 0.0), taken))
             if is_over(settings, run.state):
                 free.append(lane)
@@ -113,7 +113,7 @@ def rank_side_by_side(
                 done += 1
                 state, carry, largest = block.lanes[lane], run.state.carries[0], None
                 if top is not None:
-                    bound = settings.bound(run.state.residuals[-1])
+                    bound = settings.bound(run.state.residuals[-1], run.state.growth)
                     largest = find_largest(state, carry, top, bound, run.state.total)
                 yield LaneRanks(run, None if largest else backend.finish(state, carry), largest)
         fill()

@@ -21,11 +21,15 @@ DANGLING = ("strongly", "weakly")
 STOPS = ("certified", "residual")
 
 ROUNDING = 3e-14
-"""L1 rounding error of the kept residual, relative to the sum of the ranks.
+"""L1 rounding error of the kept residual, relative to the sum of p, unless that was much larger before.
 
-The residual is updated, never recomputed, so rounding adds up over the passes. Against a fresh float64
-product it differed by less than a third of this on every graph tested; each bound includes it.
+The residual is updated, never recomputed, so it keeps the rounding of all passes, each in proportion to what
+p summed to then. Against a product of 64-bit mantissas it differed by up to 4e-16 of the largest sum on nine
+real graphs, and 9e-16 on a thousand small ones, with dampings up to 0.99999; each bound includes it.
 """
+
+GROWN = 8
+"""How much larger the sum of p may have been for that, with a margin of four at the least."""
 
 
 LEAST_SOLVED_DAMPING = 1e-30
@@ -135,19 +139,28 @@ class Settings:
             return self.max_passes
         return 2 * power_passes(self.damping, self.tol) + 20
 
-    def bound(self, residual: float) -> float:
+    def bound(self, residual: float, growth: float = 1.0) -> float:
         """Certified L1 error of the ranks after a pass that left `residual`, relative to the sum of p.
 
         With M column-stochastic, p + r is one exact product past p, so its distance from the solution is at
-        most damping / (1 - damping) times the L1 norm of r.
+        most damping / (1 - damping) times the L1 norm of r. `growth`: how much larger the sum of p has been.
         """
-        return (self.damping * residual + ROUNDING) / (1 - self.damping)
+        return (self.damping * residual + _rounding(growth)) / (1 - self.damping)
 
-    def satisfied(self, residual: float) -> bool:
+    def satisfied(self, residual: float, growth: float = 1.0) -> bool:
         """Whether a pass that left `residual` may be the last."""
         if self.stop == "residual":
             return residual < self.tol
-        return self.bound(residual) <= self.tol
+        return self.bound(residual, growth) <= self.tol
+
+    def has_shrunk(self, growth: float) -> bool:
+        """Whether p has become so small that rounding would keep a run from its tolerance."""
+        allowed = self.tol / 2 * (1 - self.damping if self.stop == "certified" else 1)
+        return _rounding(growth) > max(ROUNDING, allowed)
+
+
+def _rounding(growth: float) -> float:
+    return ROUNDING * max(1.0, growth / GROWN)
 
 
 def coarsest_rounding(damping: float) -> float:

@@ -48,6 +48,58 @@ def test_the_true_error_is_below_the_certified_bound(graph, data):
             assert run.ranks.min() >= -run.error_bound
 
 
+FOLLOWED = Digraph(64, np.arange(1, 64), np.zeros(63, np.int64))
+"""All follow one node: a proposal takes nearly all of p back there."""
+
+SPLIT = Digraph(
+    17,
+    np.array(
+        [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 5, 5, 6, 7, 7, 8, 9, 9, 9, 11, 11, 11, 12, 12, 13, 13, 13, 14, 16]
+    ),
+    np.array(
+        [0, 10, 12, 2, 4, 2, 4, 3, 11, 1, 5, 7, 13, 8, 7, 13, 8, 3, 9, 11, 3, 9, 11, 10, 12, 5, 7, 13, 14, 16]
+    ),
+)
+"""Islands, whose ranks rounding moves against each other."""
+
+
+def tight(damping: float, times: float) -> float:
+    """A tolerance so many times the least one that is taken."""
+    return times * 6e-14 / (1 - damping)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("damping", [0.99, 0.999, 0.9999, 0.99999])
+@pytest.mark.parametrize("graph", [FOLLOWED, SPLIT])
+def test_what_rounding_leaves_is_counted_where_p_becomes_small(stored, graph, damping, backend):
+    exact = exact_ranks(graph, damping)
+    store = stored(graph, 1000)
+    for times in (1.1, 3, 10):
+        run = rank(
+            store, damping=damping, reads="float64", tol=tight(damping, times), stripes=1, backend=backend,
+            max_passes=300,
+        )  # fmt: skip
+        assert run.converged
+        assert np.abs(run.ranks - exact).sum() <= run.error_bound + 3e-15 / (1 - damping)
+
+
+@fewer(2)
+@given(graph=digraphs(), data=st.data())
+def test_bounds_hold_at_high_dampings(graph, data):
+    damping = data.draw(st.sampled_from([0.99, 0.999, 0.9999, 0.99999]))
+    dangling = data.draw(st.sampled_from(["strongly", "weakly"]))
+    teleport = data.draw(teleports(graph.nodes))
+    exact = exact_ranks(graph, damping, teleport, dangling)
+    with Stored(graph, data.draw(st.integers(5, 20))) as store:
+        tol = tight(damping, data.draw(st.sampled_from([1.05, 2, 20])))
+        run = rank(
+            store, reads=data.draw(st.sampled_from(["float32", "float64"])), damping=damping, tol=tol,
+            dangling=dangling, teleport=teleport, max_passes=200, sweeps=data.draw(st.integers(1, 4)),
+        )  # fmt: skip
+    assert run.converged == (run.error_bound <= tol)
+    assert np.abs(run.ranks - exact).sum() <= run.error_bound + 3e-15 / (1 - damping)
+
+
 @pytest.mark.parametrize("reads", READS)
 @pytest.mark.parametrize("name", ["mixed", "residual"])
 def test_ranks_are_right_to_float64_where_that_is_asked_for(stored, reads, name):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
+from oocpr.engine import method
 from oocpr.engine.backend import StripeSpec, SweepStep
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.baselines import KERNELS
@@ -86,6 +87,26 @@ def check_passes(
         # Proposals are float32 in one and float64 in the other, before they are rounded.
         close = 1e-6 if READS[reads].bytes >= 4 else 2 * READS[reads].unit_rounding
         assert np.abs(then.pushed - later.pushed).sum() <= close * np.abs(later.pushed).sum()
+
+
+@RUNS
+def test_p_that_has_become_small_is_pushed_afresh(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed = method.push_afresh
+    afresh = []
+
+    def noted(settings: Settings, state: method.State) -> method.State:
+        found = pushed(settings, state)
+        afresh.append(found.afresh)
+        return found
+
+    monkeypatch.setattr(method, "push_afresh", noted)
+    graph = Digraph(64, np.arange(1, 64), np.zeros(63, np.int64))
+    with Stored(graph, 1000) as store:
+        run = rank(store, backend=CudaBackend(device), damping=0.999, reads="float32", tol=7e-11)
+    exact = exact_ranks(graph, 0.999)
+    assert run.converged
+    assert np.abs(run.ranks - exact).sum() <= run.error_bound
+    assert any(afresh)
 
 
 CONVERGENT = [

@@ -277,7 +277,7 @@ class LocalExecutor:
         backend, stripes = self.groups[0].backend, self._job.plan.stripes
         if self._backends.several or len(stripes) > 1 or not isinstance(backend, Streams):
             return None
-        bound = self._job.settings.bound(state.residuals[-1])
+        bound = self._job.settings.bound(state.residuals[-1], state.growth)
         return backend.largest(self.groups[0].states[0], state.carries[0], k, bound, state.total)
 
     def peak_memory(self) -> int:
