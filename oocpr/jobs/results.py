@@ -23,6 +23,10 @@ from oocpr.store.atomic import naming_failures, remove, replacing
 LATEST, UNFINISHED = "latest", "unfinished"
 GRAPH, IMPORTED, CHECKPOINT = "graph.zarr", "imported.zarr", "checkpoint"
 SUMMARY, INPUTS = "summary.json", "inputs.json"
+FAILED = "failed"
+"""File beside what is unfinished that says that ranks could not be made of it."""
+WAS_LATEST = ".published"
+"""File in a result that has been the published one."""
 LAST_RUN = "last-run.json"
 """Summary of the last run of a job, whatever became of it."""
 
@@ -69,7 +73,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def _damaged(path: Path) -> DamagedError:
-    return DamagedError(f"{path} is not what was written.", f"Remove {path.parent}, and run the job again.")
+    # Beside results there are many things that are sound.
+    whole = path.parent if path.name in (SUMMARY, INPUTS) else path
+    return DamagedError(f"{path} is not what was written.", f"Remove {whole}, and run the job again.")
 
 
 class JobFolder:
@@ -92,9 +98,9 @@ class JobFolder:
 
     @property
     def published(self) -> Path | None:
-        """The result that is published; None if there is none."""
+        """The result that is published; None if there is none, or somebody has removed it."""
         link = self.path / LATEST
-        return self.path / link.readlink() if link.is_symlink() else None
+        return self.path / link.readlink() if link.is_symlink() and link.is_dir() else None
 
     def base(self) -> tuple[str, Record] | tuple[None, None]:
         """Name of the published result, and what it is made of."""
@@ -119,7 +125,14 @@ class JobFolder:
             (folder / GRAPH).is_dir(),
             (folder / ranks).is_file(),
             bool(summary.get("limits")),
+            (folder / FAILED).exists(),
         )
+
+    def note_failure(self) -> None:
+        """Note that ranks could not be made of the graph that is unfinished."""
+        if (self.unfinished / GRAPH).is_dir():
+            with contextlib.suppress(OSError):
+                (self.unfinished / FAILED).touch()
 
     def begin(self, decision: Decision) -> None:
         """Make room for what is decided, and note what it is; nothing of another run is left."""
@@ -127,6 +140,7 @@ class JobFolder:
             if not decision.goes_on:
                 remove(self.unfinished)
             self.unfinished.mkdir(exist_ok=True)
+            remove(self.unfinished / FAILED)
             if decision.ranks_anew:
                 self.drop_ranks()
             inputs = {
@@ -174,6 +188,9 @@ class JobFolder:
         last, published = max(self.results(), default=None), self.published
         if last is None or (published is not None and published.name >= last):
             return None
+        # Somebody may have gone back to an earlier one.
+        if published is not None and (self.path / last / WAS_LATEST).exists():
+            return None
         with naming_failures(self.path / last):
             self._point_to(last)
         return last
@@ -183,6 +200,7 @@ class JobFolder:
         link.unlink(missing_ok=True)
         link.symlink_to(name)
         link.replace(self.path / LATEST)
+        (self.path / name / WAS_LATEST).touch()
 
     def prune(self, keep: int, keep_graphs: int) -> list[str]:
         """Remove results that are older than the last `keep`, and graphs of all but the last `keep_graphs`.

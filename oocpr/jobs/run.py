@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oocpr import api
-from oocpr.errors import LimitError, NotConvergedError, OocprError, StoppedError, masked
+from oocpr.errors import (
+    DamagedError,
+    InputError,
+    LimitError,
+    NotConvergedError,
+    OocprError,
+    StoppedError,
+    UsageError,
+    masked,
+)
 from oocpr.ingest.budget import require
 from oocpr.jobs.lock import hold_lock, read_owner, runs
 from oocpr.jobs.results import (
@@ -29,6 +40,7 @@ from oocpr.jobs.status import PROGRESS, ProgressFile
 from oocpr.jobs.steps import Decision, Record, Stamp, Step, broken_limits, decide, options_of
 from oocpr.jobs.time_limit import ended_at
 from oocpr.sources.files import check_apart, input_file, input_files, stamp
+from oocpr.store.atomic import naming_failures
 from oocpr.system import resident_after_trim
 from oocpr.units import format_error_bound, format_seconds
 
@@ -65,7 +77,11 @@ def keep_summary(job: Job, summary: dict[str, Any]) -> None:
     """Keep the summary of a run that has ended, and write its metrics if the job has any."""
     from oocpr.jobs.metrics import write_metrics
 
-    before = read_json(job.folder / LAST_RUN) or {}
+    try:
+        before = read_json(job.folder / LAST_RUN) or {}
+    except DamagedError as error:
+        _LOG.warning("%s It is written anew.", error.cause)
+        before = {}
     published = JobFolder(job.folder).published
     last = None if published is None else read_json(published / SUMMARY)
     success = summary["ended"] if summary["exit_code"] == 0 else before.get("last_success")
@@ -98,6 +114,8 @@ def preview_job(job: Job, summary: dict[str, Any], progress: Progress) -> None:
 
 def _plan(job: Job, result: Path, progress: Progress) -> Any:
     options = {name: value for name, value in job.rank_options.items() if name not in _NOT_OF_PLANS}
+    if job.is_kept and job.method == "auto":
+        options["method"] = "mixed"  # as a run with checkpoints has it
     personalized = "personalization" in job.rank_options
     return api.plan(
         result / GRAPH, memory=job.memory, personalized=personalized, progress=progress, **options
@@ -162,6 +180,9 @@ def run_job(job: Job, summary: dict[str, Any], progress: Progress, *, accept: bo
         except (KeyboardInterrupt, StoppedError):
             summary["outcome"] = "interrupted"
             raise
+        except (DamagedError, InputError, UsageError):
+            folder.note_failure()
+            raise
         finally:
             summary["steps"] = shown.seconds
             shown.remove()
@@ -173,6 +194,11 @@ def _announce(decision: Decision) -> None:
         return
     fields = {"steps": list(decision.steps), "reason": decision.reason}
     _LOG.info("%s: %s", decision.reason, ", ".join(decision.steps), extra={"fields": fields})
+    if decision.lost:
+        _LOG.warning(
+            "the graph will not have the edges of files that were added and are gone: %s",
+            ", ".join(decision.lost), extra={"fields": {"lost": list(decision.lost)}},
+        )  # fmt: skip
     if decision.waiting:
         _LOG.info("%d files that have come since wait for the next run", decision.waiting)
 
@@ -181,14 +207,29 @@ def _decision(job: Job, folder: JobFolder) -> Decision:
     """Look at the files and results that there are, and decide."""
     check_apart([job.folder], [*job.sources, *job.appended])
     sources = _stamps(job.sources)
-    appended = _stamps(job.appended, may_lack=True)
+    taken = {stamp[0] for stamp in sources}
+    # A pattern may fit the sources as well.
+    appended = tuple(stamp for stamp in _stamps(job.appended, may_lack=True) if stamp[0] not in taken)
+    labels = _labels_beside(job)
     options = {**job.import_options, **job.append_options, **job.rank_options}
     named = [str(options[name]) for name in ("labels", "personalization") if name in options]
-    graph, ranks = options_of(job, {name: _stamp_of(input_file(name)) for name in named})
+    named += [] if labels is None else [labels]
+    graph, ranks = options_of(job, {name: _stamp_of(input_file(name)) for name in named}, labels)
     name, base = folder.base()
     now = Record(sources, appended, graph, ranks)
     left = folder.left(job.publication.ranks)
     return decide(now, base, name, left, limits=job.limits is not None)
+
+
+def _labels_beside(job: Job) -> str | None:
+    """The file of labels that an import finds beside its source, if it does."""
+    from oocpr.sources.names import find_labels
+
+    if "labels" in job.import_options or len(job.sources) > 1:
+        return None
+    files = input_files(list(job.sources))
+    found = find_labels(files[0]) if len(files) == 1 else None
+    return None if found is None else str(found)
 
 
 def _stamps(specs: tuple[str, ...], *, may_lack: bool = False) -> tuple[Stamp, ...]:
@@ -268,18 +309,30 @@ class _Run:
         with ended_at(self._deadline, late):
             yield
 
-    def _given(self) -> dict[str, Any]:
+    @contextmanager
+    def _given(self) -> Iterator[dict[str, Any]]:
         """Parameters that an import and an append have alike."""
-        given = {"memory": self._job.memory, "tmp": self._job.tmp}
-        return {name: value for name, value in given.items() if value is not None}
+        given = {} if self._job.memory is None else {"memory": self._job.memory}
+        if self._job.tmp is None:
+            yield given
+            return
+        # Other jobs may use it too.
+        own = f"{self._job.name}-{zlib.crc32(os.fsencode(self._job.folder)):08x}"
+        tmp = Path(self._job.tmp) / own
+        with naming_failures(tmp):
+            tmp.mkdir(parents=True, exist_ok=True)
+        yield given | {"tmp": str(tmp)}
+        with suppress(OSError):
+            tmp.rmdir()
 
     def _import(self, client: Any) -> None:
         name = IMPORTED if Step.APPEND in self._decision.steps else GRAPH
-        # Workers import without keeping what is finished.
-        graph = api.import_graph(
-            list(self._job.sources), self._place / name, resume=client is None, client=client,
-            progress=self._shown, on_message=_LOG.info, **self._given(), **self._job.import_options,
-        )  # fmt: skip
+        with self._given() as given:
+            # Workers import without keeping what is finished.
+            graph = api.import_graph(
+                list(self._job.sources), self._place / name, resume=client is None, client=client,
+                progress=self._shown, on_message=_LOG.info, **given, **self._job.import_options,
+            )  # fmt: skip
         _notify(graph)
 
     def _append(self, client: Any) -> None:
@@ -290,10 +343,11 @@ class _Run:
             base = published / GRAPH
         files = self._new_files()
         _LOG.info("adding edges of %s", ", ".join(files))
-        graph = api.append(
-            base, files, self._place / GRAPH, client=client, progress=self._shown,
-            **self._given(), **self._job.append_options,
-        )  # fmt: skip
+        with self._given() as given:
+            graph = api.append(
+                base, files, self._place / GRAPH, client=client, progress=self._shown,
+                **given, **self._job.append_options,
+            )  # fmt: skip
         _notify(graph)
         self._summary["appended"] = files
 
@@ -312,13 +366,25 @@ class _Run:
         self._folder.link_graph(self._decision.record.base)
 
     def _rank(self, client: Any) -> None:
-        from oocpr.engine.checkpoint import kept_run
-
         job, published = self._job, self._folder.published
         graph = api.open_graph(self._place / GRAPH)
         if Step.COMPARE in self._decision.steps:
             self._check_comparison(graph.nodes)
         start = self._published_ranks(published) if published is not None and job.starts_warm else None
+        try:
+            ranks = self._ranked(graph, start, client)
+        except (DamagedError, InputError, UsageError) as error:
+            # To begin with the last ranks saves passes, and no more.
+            if start is None or str(start) not in error.cause:
+                raise
+            _LOG.warning("%s The ranking does not begin with them.", error.cause)
+            ranks = self._ranked(graph, None, client)
+        self._ranks = ranks
+
+    def _ranked(self, graph: Any, start: Path | None, client: Any) -> Ranks:
+        from oocpr.engine.checkpoint import kept_run
+
+        job = self._job
         left = None if self._deadline is None else max(1e-3, self._deadline - time.monotonic())
         place = self._place / CHECKPOINT if job.is_kept else None
         with (
@@ -327,12 +393,12 @@ class _Run:
         ):
             if kept is not None and kept.number is not None:
                 _LOG.info("going on after pass %d", kept.number)
-            ranks = api.pagerank(
+            ranks: Ranks = api.pagerank(
                 graph, memory=job.memory, start=start, checkpoint=kept, client=client, predict=client is None,
                 progress=self._shown, **job.rank_options,
             )  # fmt: skip
             self._keep_ranks(ranks, kept)
-        self._ranks = ranks
+        return ranks
 
     def _check_comparison(self, nodes: int) -> None:
         from oocpr.engine.planning import given_memory

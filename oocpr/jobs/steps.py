@@ -56,7 +56,11 @@ class Record:
 
 
 class Unfinished(NamedTuple):
-    """What an earlier run has left: what it was to do, and which parts are whole; see `Decision`."""
+    """What an earlier run has left: what it was to do, and which parts are whole; see `Decision`.
+
+    `was_refused`: whether its ranks were past limits; `has_failed`: whether none could be made of what there
+    was.
+    """
 
     record: Record
     steps: tuple[Step, ...]
@@ -65,6 +69,7 @@ class Unfinished(NamedTuple):
     has_graph: bool = False
     has_ranks: bool = False
     was_refused: bool = False
+    has_failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,8 @@ class Decision:
 
     `record` is what the result will be made of, `new_files` those of `record.appended` that are added to the
     graph. `goes_on` says whether what is unfinished is kept, `ranks_anew` whether all but its graph is
-    removed. `reason` is a sentence.
+    removed. `lost` are files whose edges the published graph has and the next will not have. `reason` is a
+    sentence.
     """
 
     steps: tuple[Step, ...]
@@ -83,15 +89,17 @@ class Decision:
     goes_on: bool = False
     ranks_anew: bool = False
     waiting: int = 0  # files that have come since an unfinished run began
+    lost: tuple[str, ...] = ()
 
 
 _END = (Step.RANK, Step.COMPARE, Step.PUBLISH)
 
 
-def options_of(job: Job, stamps: Mapping[str, Stamp]) -> tuple[str, str]:
+def options_of(job: Job, stamps: Mapping[str, Stamp], labels: str | None = None) -> tuple[str, str]:
     """Write the options of import and ranking as texts to compare, without secrets.
 
-    `stamps` are those of the files that options name, by their paths.
+    `stamps` are those of the files that options name, by their paths; `labels` is a file of labels that was
+    found beside the source.
     """
 
     def text(*options: Mapping[str, Any]) -> str:
@@ -101,7 +109,8 @@ def options_of(job: Job, stamps: Mapping[str, Stamp]) -> tuple[str, str]:
         ]
         return json.dumps(known)
 
-    return text(job.import_options, job.append_options), text(job.rank_options)
+    found = {} if labels is None else {"labels": labels}
+    return text({**found, **job.import_options}, job.append_options), text(job.rank_options)
 
 
 def decide(
@@ -144,15 +153,15 @@ def _go_on(now: Record, left: Unfinished, name: str | None) -> Decision | None:
         return None
     waiting = set(now.appended) - set(was.appended) | set(now.sources) - set(was.sources)
     gone = set(left.new_files) - set(now.appended) or now.sources != was.sources
-    # A graph that is whole needs its files no more; one that was refused is tried again with better ones.
-    if (waiting and left.was_refused) or ((waiting or gone) and not left.has_graph):
+    # A graph that is whole needs its files no more; one that has failed is tried again with better ones.
+    if (waiting or gone) and (left.was_refused or left.has_failed or not left.has_graph):
         return None
-    anew = was.ranks != now.ranks
+    anew = _of_passes(was.ranks) != _of_passes(now.ranks)
     done = {Step.IMPORT} if left.has_import else set()
     if left.has_graph:
         done = {Step.IMPORT, Step.APPEND, Step.LINK}
     begin = [step for step in left.steps if step not in (*done, *_END)]
-    ranked = left.has_graph and left.has_ranks and not anew
+    ranked = left.has_graph and left.has_ranks and was.ranks == now.ranks
     steps = (*begin, *(_END[1:] if ranked else _END))
     return Decision(
         steps, replace(was, ranks=now.ranks), "an unfinished run goes on", left.new_files,
@@ -160,19 +169,32 @@ def _go_on(now: Record, left: Unfinished, name: str | None) -> Decision | None:
     )  # fmt: skip
 
 
+def _of_passes(options: str) -> str:
+    """Options of a ranking without those that another pass does not depend on, such as when it ends."""
+    known = json.loads(options) if options.startswith("[") else options
+    if not isinstance(known, str):
+        known = [{name: each[name] for name in each if name not in _OF_ENDS} for each in known]
+    return json.dumps(known)
+
+
+_OF_ENDS = ("tol", "stop", "max_passes", "threads")
+
+
 def _begin(now: Record, base: Record | None, name: str | None) -> Decision:
     """Begin a run with the published result, or from nothing."""
     record = replace(now, base=name)
     if base is None:
         return _anew(record, "there is no result yet")
-    if base.graph != now.graph:
-        return _anew(record, "[import] or [append] has changed")
-    if base.sources != now.sources:
-        return _anew(record, f"{_first_change(base.sources, now.sources)} was replaced")
     known = {stamp[0]: stamp for stamp in base.appended}
+    there = {stamp[0] for stamp in (*now.appended, *now.sources)}
+    lost = tuple(str(file) for file in known if file not in there)
+    if base.graph != now.graph:
+        return _anew(record, "[import] or [append] has changed", lost)
+    if base.sources != now.sources:
+        return _anew(record, f"{_first_change(base.sources, now.sources)} was replaced", lost)
     for stamp in now.appended:
         if known.get(stamp[0], stamp) != stamp:
-            return _anew(record, f"{stamp[0]} has changed since its edges were added")
+            return _anew(record, f"{stamp[0]} has changed since its edges were added", lost)
     new = tuple(stamp for stamp in now.appended if stamp[0] not in known)
     record = replace(record, appended=(*base.appended, *new))
     if new:
@@ -183,9 +205,9 @@ def _begin(now: Record, base: Record | None, name: str | None) -> Decision:
     return Decision((), record, f"nothing has changed since the result {name}")
 
 
-def _anew(record: Record, reason: str) -> Decision:
+def _anew(record: Record, reason: str, lost: tuple[str, ...] = ()) -> Decision:
     steps = (Step.IMPORT, Step.APPEND) if record.appended else (Step.IMPORT,)
-    return Decision((*steps, *_END), record, reason, record.appended)
+    return Decision((*steps, *_END), record, reason, record.appended, lost=lost)
 
 
 def _first_change(before: tuple[Stamp, ...], now: tuple[Stamp, ...]) -> str:

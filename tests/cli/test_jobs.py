@@ -278,6 +278,97 @@ def test_a_plan_that_does_not_fit_ends_before_the_ranking(night: Night) -> None:
     assert "memory" in summary["error"]["cause"]
 
 
+def test_a_graph_that_cannot_be_ranked_makes_room_for_better_files(night: Night) -> None:
+    (night.folder / "p.tsv").write_text("5\n")
+    night.job(JOB.replace("[rank]\n", '[rank]\npersonalization = "p.tsv"\n'))
+    night.run(0)
+    whole = (night.folder / "edges.txt").read_text()
+    (night.folder / "edges.txt").write_text("1 2\n2 1\n")
+    for _ in range(2):
+        assert "node 5" in night.run(2)["error"]["cause"]
+    (night.folder / "edges.txt").write_text(whole)
+    assert night.run(0)["outcome"] == "published"
+
+
+def test_ranks_of_other_nodes_are_no_start_and_no_error(night: Night) -> None:
+    night.job(JOB.replace("[compare]\ntop = 10\n", ""))
+    night.run(0)
+    (night.folder / "edges.txt").write_text("1000 1001\n1001 1000\n")
+    night.run(0)
+    assert "has no rank of any node of the graph. The ranking does not begin with them." in night.err
+    (night.results / "latest" / "ranks.parquet").write_bytes(b"PAR1 and no more")
+    night.write("edges.txt", night.parts[0])
+    night.run(0)
+    assert "ranks.parquet cannot be read" in night.err
+    night.check_ranks()
+
+
+def test_files_that_have_gone_before_an_import_anew_are_named(night: Night) -> None:
+    night.day("monday")
+    night.run(0)
+    (night.folder / "days/monday.txt").unlink()
+    night.parts = [night.write("edges.txt", night.parts[0][::-1])]
+    night.run(0)
+    assert "will not have the edges of files that were added and are gone" in night.err
+    assert "days/monday.txt" in night.err
+    night.check_ranks()
+
+
+def test_a_refused_file_that_is_taken_away_is_forgotten(night: Night) -> None:
+    night.job(JOB.replace("top = 10", "top = 10\nmax_distance = 0.001"))
+    night.run(0)
+    night.day("bad", 300)
+    night.run(10)
+    night.run(10)
+    (night.folder / "days/bad.txt").unlink()
+    night.parts.pop()
+    assert night.run(0)["outcome"] == "unchanged"
+    night.check_ranks()
+
+
+def test_labels_beside_the_source_are_watched(night: Night) -> None:
+    night.job('[import]\nsource = "edges.txt"\n')
+    for letter in "ab":
+        labels = "".join(f"{letter}{node}\n" for node in range(NODES))
+        (night.folder / "edges.labels.txt").write_text(labels)
+        night.run(0)
+        (top,) = oocpr.read_ranks(night.results / "latest" / "ranks.parquet").top(1)
+        assert str(top[0]).startswith(letter)
+    assert night.run(0)["outcome"] == "unchanged"
+
+
+def test_a_pattern_that_fits_the_source_adds_it_once(night: Night) -> None:
+    night.job('[import]\nsource = "edges.txt"\n[append]\nsource = "*.txt"\n[rank]\nmethod = "mixed"\n')
+    night.run(0)
+    assert night.run(0)["outcome"] == "unchanged"
+    night.parts.append(night.write("more.txt", night.draw(20)))
+    assert night.run(0)["appended"] == [str(night.folder / "more.txt")]
+    night.check_ranks()
+
+
+def test_jobs_with_one_folder_for_what_is_temporary_do_not_meet(night: Night) -> None:
+    night.job('tmp = "scratch"\n' + JOB)
+    night.run(0)
+    assert list((night.folder / "scratch").iterdir()) == []
+    left = night.folder / "scratch" / "graph.zarr.unfinished"
+    left.mkdir()
+    (left / "of another job").touch()
+    night.day("monday")
+    night.run(0)
+    night.check_ranks()
+    assert list(left.iterdir()) == [left / "of another job"]
+
+
+def test_more_passes_go_on_after_those_that_were_too_few(night: Night) -> None:
+    few = JOB.replace("[rank]\n", "[rank]\nmax_passes = 3\n")
+    night.job(few)
+    assert night.run(3)["run"]["passes"] == 3
+    night.job(few.replace("max_passes = 3", "max_passes = 100\ntol = 1e-11"))
+    night.run(0, "-v")
+    assert "going on after pass 3" in night.err
+    night.check_ranks()
+
+
 def test_old_results_go(night: Night) -> None:
     night.job(JOB + "keep = 2\n")
     for name in ("a", "b", "c"):
@@ -288,7 +379,7 @@ def test_old_results_go(night: Night) -> None:
     assert kept[-1] == night.latest
     assert [(night.results / name / "graph.zarr").exists() for name in kept] == [False, True]
     assert sorted(path.name for path in (night.results / kept[0]).iterdir()) == [
-        "inputs.json", "ranks.parquet", "report.html", "summary.json",
+        ".published", "inputs.json", "ranks.parquet", "report.html", "summary.json",
     ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 import oocpr
 from oocpr.errors import DamagedError
-from oocpr.jobs.results import GRAPH, INPUTS, JobFolder, json_text, read_json
+from oocpr.jobs.results import GRAPH, INPUTS, WAS_LATEST, JobFolder, json_text, read_json
 from oocpr.jobs.steps import Decision, Record, Step
 
 RECORD = Record((("edges.txt", 9, 1),), (), "keep", "mixed")
@@ -56,10 +57,30 @@ def test_a_publication_that_was_cut_short_is_finished(folder: JobFolder) -> None
     # As if the process had been killed between its last two steps.
     (folder.path / "latest").unlink()
     (folder.path / "latest").symlink_to(first.name)
+    (second / WAS_LATEST).unlink()
     assert folder.finish_publication() == second.name
     assert folder.published == second
     (folder.path / "latest").unlink()
     assert folder.finish_publication() == second.name
+
+
+def test_who_goes_back_to_an_earlier_result_keeps_it(folder: JobFolder) -> None:
+    first, _ = finish(folder), finish(folder)
+    (folder.path / "latest").unlink()
+    (folder.path / "latest").symlink_to(first.name)
+    assert folder.finish_publication() is None
+    assert folder.base() == (first.name, RECORD)
+    third = finish(folder)
+    assert folder.published == third
+
+
+def test_a_published_result_that_somebody_has_removed_is_none(folder: JobFolder) -> None:
+    first, second = finish(folder), finish(folder)
+    shutil.rmtree(second)
+    assert folder.published is None
+    assert folder.finish_publication() == first.name
+    shutil.rmtree(first)
+    assert (folder.finish_publication(), folder.base()) == (None, (None, None))
 
 
 def test_old_results_and_graphs_are_removed(folder: JobFolder) -> None:
