@@ -94,8 +94,10 @@ def resident_after_trim() -> int:
     C libraries and Arrow keep freed memory, tens of megabytes after blocks of varied sizes, which a stage
     that plans with the rest would lack.
     """
-    if (arrow := sys.modules.get("pyarrow")) is not None:
-        arrow.default_memory_pool().release_unused()
+    # Another thread may be importing it.
+    pool = getattr(sys.modules.get("pyarrow"), "default_memory_pool", None)
+    if pool is not None:
+        pool().release_unused()
     with contextlib.suppress(AttributeError):  # a function of the GNU library only
         ctypes.CDLL(None).malloc_trim(0)
     return resident()

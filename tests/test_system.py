@@ -11,12 +11,21 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from oocpr.system import group_cores, group_folders, group_memory, job_limits, own_groups, release_frames
+from oocpr.system import (
+    group_cores,
+    group_folders,
+    group_memory,
+    job_limits,
+    own_groups,
+    release_frames,
+    resident_after_trim,
+)
 
 
 def found(groups: str, mounts: str) -> list[int]:
@@ -207,6 +216,11 @@ def test_what_functions_worked_with_goes_with_them(work: Callable[[Made], None],
         assert [there() is None for there in made] == [guarded] * len(made)
     finally:
         gc.enable()
+
+
+def test_a_library_that_another_thread_is_importing_is_let_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", ModuleType("pyarrow"))
+    assert resident_after_trim() > 0
 
 
 def test_what_the_caller_was_dealing_with_stays() -> None:

@@ -163,7 +163,7 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
         "Give the name of a column or, for text, its number.",
     ),
     (
-        "undirected reverse header predict personalized overwrite resume",
+        "undirected reverse header predict personalized overwrite resume reproducible",
         _kind(bool),
         "neither True nor False",
         "Give True or False.",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from oocpr.engine.method import Memory, PassRecord, State
-from oocpr.errors import DoesNotFitError, StoppedError, UsageError
+from oocpr.errors import DamagedError, DoesNotFitError, StoppedError, UsageError
 from oocpr.plan.partition import stripe_tiles
 from oocpr.store.checkpoint import CheckpointFolder, digest
 from oocpr.system import ENDING
@@ -196,8 +196,9 @@ class Checkpoints(KeptRun):
         return f"{self.path} has the run after pass {self.number}: give resume=True to go on."
 
     def add_hint(self, error: BaseException) -> None:
-        """See KeptRun."""
-        if self.number is not None:
+        """See KeptRun; a checkpoint that is damaged itself lets nothing go on."""
+        damaged = isinstance(error, DamagedError) and self.path in error.cause
+        if self.number is not None and not damaged:
             error.add_note(self.hint)
 
     def forget(self) -> None:

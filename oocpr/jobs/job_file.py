@@ -307,6 +307,19 @@ def _check_together(tables: dict[str, dict[str, Any]], file: str) -> None:
                 f"{file}: [import] order is {order!r}, to which [append] cannot add nodes.",
                 "Use order 'keep', or leave [append] out.",
             )
+        for name in ("undirected", "reverse", "weight"):
+            given, added = (bool(tables[table].get(name)) for table in ("import", "append"))
+            if given != added:
+                raise UsageError(
+                    f"{file}: [{'import' if given else 'append'}] has {name}, and the other one has not.",
+                    "Give it in both, or in none.",
+                )
+    limits = tables["compare"]
+    if "min_kendall_tau" in limits and limits.get("top", 2) < 2:
+        raise UsageError(
+            f"{file}: [compare] top is {limits['top']}, whose order is none.",
+            "Compare two nodes at least, or leave min_kendall_tau out.",
+        )
     if {"workers", "scheduler"} <= tables[""].keys():
         raise UsageError(f"{file}: workers and scheduler are both given.", "Leave one of them out.")
     names = ("damping", "tol", "stop", "dangling", "max_passes")

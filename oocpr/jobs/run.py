@@ -40,7 +40,7 @@ from oocpr.jobs.status import PROGRESS, ProgressFile
 from oocpr.jobs.steps import Decision, Record, Stamp, Step, broken_limits, decide, options_of
 from oocpr.jobs.time_limit import ended_at
 from oocpr.sources.files import check_apart, input_file, input_files, stamp
-from oocpr.store.atomic import naming_failures
+from oocpr.store.atomic import naming_failures, remove
 from oocpr.system import resident_after_trim
 from oocpr.units import format_error_bound, format_seconds
 
@@ -374,11 +374,17 @@ class _Run:
         try:
             ranks = self._ranked(graph, start, client)
         except (DamagedError, InputError, UsageError) as error:
-            # To begin with the last ranks saves passes, and no more.
-            if start is None or str(start) not in error.cause:
+            # To begin with the last ranks, or passes, saves passes and no more.
+            kept, damaged = self._place / CHECKPOINT, isinstance(error, DamagedError)
+            if damaged and str(kept) in error.cause:
+                _LOG.warning("%s The ranking begins anew.", error.cause)
+                remove(kept)
+            elif start is not None and str(start) in error.cause:
+                _LOG.warning("%s The ranking does not begin with them.", error.cause)
+                start = None
+            else:
                 raise
-            _LOG.warning("%s The ranking does not begin with them.", error.cause)
-            ranks = self._ranked(graph, None, client)
+            ranks = self._ranked(graph, start, client)
         self._ranks = ranks
 
     def _ranked(self, graph: Any, start: Path | None, client: Any) -> Ranks:

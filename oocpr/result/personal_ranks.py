@@ -110,6 +110,8 @@ class PersonalRanks:
 
     def __getitem__(self, number: int) -> Ranks:
         """Give the ranks of one seed, by its number; UsageError if only the largest are kept."""
+        if isinstance(number, bool) or not isinstance(number, int | np.integer):
+            raise UsageError(f"{number!r} is no number of a seed.", f"Give one from 0 to {len(self) - 1}.")
         values = self.kept[number]
         if isinstance(values, tuple):
             raise UsageError(

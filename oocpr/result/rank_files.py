@@ -98,6 +98,8 @@ def write_zarr(ranks: Ranks, path: Path) -> None:
     """Write the ranks and the names of the nodes as a Zarr group, in store order; see `Ranks.to_zarr`."""
     from oocpr.store.node_data import write_rank_file
 
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path} lies in a folder that does not exist.", "Make the folder first.")
     attributes = {} if ranks.run is None else {"run": ranks.run.to_dict()}
     named: dict[str, Any] = {}
     if ranks.names.textual:

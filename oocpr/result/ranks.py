@@ -452,9 +452,9 @@ class Ranks:
         from oocpr.result.page import page
         from oocpr.store.atomic import replacing
 
-        check_count(top)
+        check_count(top, "top")
         with local_file(checked_path(path)) as file, replacing(file) as written:
-            written.write_text(page(self, top, title), encoding="utf-8", errors="backslashreplace")
+            written.write_text(page(self, top, str(title)), encoding="utf-8", errors="backslashreplace")
 
     def compare(self, other: Ranks, top: int = 100) -> Comparison:
         """Compare with another ranking, as of the day before, by the names of the nodes.
@@ -497,7 +497,7 @@ class Ranks:
                 f"other is {type(other).__name__}, no ranks.",
                 "Compare with what pagerank or read_ranks returns.",
             )
-        check_count(top)
+        check_count(top, "top")
         return compare_ranks(self, other, top)
 
     def plot(self, graph: DegreeSource | None = None) -> list[Axes]:
@@ -534,10 +534,10 @@ class Ranks:
         return facts | {"top": [{"node": node, "rank": rank} for node, rank in self.top(top)]}
 
 
-def check_count(k: Any) -> None:
-    """Pass numbers of nodes that may be listed; raise UsageError for the rest."""
+def check_count(k: Any, name: str = "k") -> None:
+    """Pass numbers of nodes that may be listed; raise UsageError, with the parameter's name, for others."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 0:
-        raise UsageError(f"k is {k!r}, no count.", "Give a whole number of at least 0.")
+        raise UsageError(f"{name} is {k!r}, no count.", "Give a whole number of at least 0.")
 
 
 def check_installed(library: str) -> ModuleType:

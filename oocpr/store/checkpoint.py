@@ -140,12 +140,16 @@ class CheckpointFolder:
 
     def read_array(self, number: int, part: int, name: str, dtype: Any, size: int) -> NDArray[Any]:
         """Read an array of a stripe, which has that type and size."""
-        stored = StoredArray(self._store(read_only=True), f"{stripe_folder(number, part)}/{name}", self.path)
-        if stored.array.dtype != dtype or stored.size != size:
-            raise stored.damaged(
-                f"{stored.name} has {stored.size} entries of {stored.array.dtype}, not {size} of {dtype}"
-            )
-        return stored.read(0, stored.size)
+        folder = stripe_folder(number, part)
+        try:
+            stored = StoredArray(self._store(read_only=True), f"{folder}/{name}", self.path)
+            if stored.array.dtype != dtype or stored.size != size:
+                raise stored.damaged(
+                    f"{stored.name} has {stored.size} entries of {stored.array.dtype}, not {size} of {dtype}"
+                )
+            return stored.read(0, stored.size)
+        except DamagedError as error:
+            raise DamagedError(error.cause, _ANEW) from error
 
     def clear(self) -> None:
         """Remove the checkpoint; in a folder, the folder as well."""

@@ -84,6 +84,12 @@ def test_seeds_may_be_given_in_many_ways(graph, ranks, tmp_path):
     assert named.top(3) == ranks.top(3)
 
 
+@pytest.mark.parametrize("number", [slice(0, 1), True, "ann"])
+def test_what_is_no_number_of_a_seed_is_refused(ranks, number):
+    with pytest.raises(UsageError, match="is no number of a seed"):
+        ranks[number]
+
+
 def test_sets_and_numbered_nodes_are_taken_too(tmp_path):
     graph = as_graph((np.array([7, 8, 9]), np.array([8, 7, 7])))
     (tmp_path / "seeds.txt").write_text("u 7\nv 9 2.5\n% no seed\nv 7 2.5\n")

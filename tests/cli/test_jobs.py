@@ -369,6 +369,19 @@ def test_more_passes_go_on_after_those_that_were_too_few(night: Night) -> None:
     night.check_ranks()
 
 
+def test_a_damaged_checkpoint_makes_a_ranking_begin_anew(night: Night) -> None:
+    few = JOB.replace("[rank]\n", "[rank]\nmax_passes = 3\n")
+    night.job(few)
+    night.run(3)
+    (pass_,) = (night.results / "unfinished" / "checkpoint").glob("pass-*")
+    (chunk,) = pass_.glob("stripe-0/ranks/c/0")
+    chunk.write_bytes(bytes(chunk.stat().st_size))
+    night.job(few.replace("max_passes = 3", "max_passes = 100"))
+    night.run(0)
+    assert "The ranking begins anew." in night.err
+    night.check_ranks()
+
+
 def test_old_results_go(night: Night) -> None:
     night.job(JOB + "keep = 2\n")
     for name in ("a", "b", "c"):

@@ -40,13 +40,14 @@ def test_paths_are_relative_to_the_file_and_urls_stay() -> None:
 def test_all_tables_are_taken() -> None:
     made = job(
         "memory = '2GiB'\nworkers = 2\ntime_limit = '4h'\n" + IMPORT + "order = 'keep'\nundirected = true\n"
-        "[append]\nsource = 'days/*.txt'\n[rank]\ntol = 1e-8\nmethod = 'mixed'\nthreads = 2\n"
+        "[append]\nsource = 'days/*.txt'\nundirected = true\n[rank]\ntol = 1e-8\nmethod = 'mixed'\nthreads = 2\n"
         "[compare]\ntop = 50\nmax_distance = 0.25\nmin_overlap = 1\n"
         "[publish]\nranks = 'ranks.csv'\nreport = ''\ntop = 5\nkeep = 3\nkeep_graphs = 2\n"
     )
     assert (made.memory, made.workers, made.time_limit) == ("2GiB", 2, 14400.0)
     assert made.import_options == {"order": "keep", "undirected": True}
     assert made.appended == ("/jobs/days/*.txt",)
+    assert made.append_options == {"undirected": True}
     assert made.rank_options == {"tol": 1e-8, "method": "mixed", "threads": 2}
     assert made.limits == Limits(50, 0.25, 1, None)
     assert (made.publication.ranks, made.publication.report) == ("ranks.csv", None)
@@ -76,6 +77,10 @@ def test_all_tables_are_taken() -> None:
         (IMPORT + "order = 'random'\n", "[import] order is 'random'.", "Give one of keep, degree"),
         (IMPORT + "undirected = 'yes'\n", "[import] undirected is 'yes'", "Give True or False."),
         (IMPORT + "order = 'degree'\n[append]\nsource = 'd'\n", "[append] cannot add nodes", "order 'keep'"),
+        (IMPORT + "undirected = true\n[append]\nsource = 'd'\n", "[import] has undirected, and", "in both"),
+        (IMPORT + "[append]\nsource = 'd'\nweight = 3\n", "[append] has weight, and", "in both"),
+        (IMPORT + "[rank]\nreproducible = 'no'\n", "[rank] reproducible is 'no'", "Give True or False."),
+        (IMPORT + "[compare]\ntop = 1\nmin_kendall_tau = -1\n", "[compare] top is 1", "two nodes"),
         (IMPORT + "[append]\nformat = 'text'\n", "[append] has no 'source'.", "Add it"),
         (IMPORT + "[rank]\nmethod = 'mixd'\n", "[rank] method 'mixd' is not known.", "mixed"),
         (IMPORT + "[rank]\ndamping = 1.5\n", "[rank] damping is 1.5, outside (0, 1).", "0.85"),

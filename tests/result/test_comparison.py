@@ -129,5 +129,5 @@ def test_what_is_no_ranking_is_refused():
     ranks = Ranks(np.ones(2) / 2, RowNames())
     with pytest.raises(UsageError, match="other is ndarray, no ranks"):
         ranks.compare(np.ones(2))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="k is -1, no count"):
+    with pytest.raises(UsageError, match="top is -1, no count"):
         ranks.compare(ranks, -1)

@@ -101,7 +101,7 @@ def test_names_are_text_and_ranks_from_elsewhere_have_no_certificate(tmp_path):
     assert "script" not in {tag for tag, _ in page.tags}
     assert "nothing certifies them" in (tmp_path / "report.html").read_text()
     assert "Passes" not in page.tables
-    with pytest.raises(UsageError, match="k is -1"):
+    with pytest.raises(UsageError, match="top is -1"):
         ranks.to_html(tmp_path / "other.html", top=-1)
     assert not (tmp_path / "other.html").exists()
 
