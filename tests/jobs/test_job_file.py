@@ -40,7 +40,8 @@ def test_paths_are_relative_to_the_file_and_urls_stay() -> None:
 def test_all_tables_are_taken() -> None:
     made = job(
         "memory = '2GiB'\nworkers = 2\ntime_limit = '4h'\n" + IMPORT + "order = 'keep'\nundirected = true\n"
-        "[append]\nsource = 'days/*.txt'\nundirected = true\n[rank]\ntol = 1e-8\nmethod = 'mixed'\nthreads = 2\n"
+        "[append]\nsource = 'days/*.txt'\nundirected = true\n"
+        "[rank]\ntol = 1e-8\nmethod = 'mixed'\nthreads = 2\n"
         "[compare]\ntop = 50\nmax_distance = 0.25\nmin_overlap = 1\n"
         "[publish]\nranks = 'ranks.csv'\nreport = ''\ntop = 5\nkeep = 3\nkeep_graphs = 2\n"
     )
