@@ -91,8 +91,8 @@ run. Seeds are single nodes; those of oocpr are certified to 1e-10, and of the o
 few seeds is given.
 """
 SEEDS_DEVICE = """
-The same for a large graph on a device, where eight seeds share each pass. If each part of such a pass is
-waited for, it takes 33 ms: 16 for the product of the edges with all vectors, and 17 for rows, which each seed
+The same for a large graph on a device, where sixteen seeds share each pass, or eight if no more are left. A
+pass of sixteen takes 47 ms: 18 for the product of the edges with all vectors, and 27 for rows, which each seed
 has of its own. One seed by itself takes twice as long as uniform ranks, 0.3 s there: its name is looked up in
 all blocks of the store, and its teleport vector has 67 million numbers.
 """
