@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from oocpr.engine.tiles.groups import GroupedStore
-from oocpr.errors import DoesNotFitError, UsageError
+from oocpr.errors import DoesNotFitError, SetupError, UsageError
 from oocpr.plan.device_plan import ROW_EDGES, plan_on_devices, resident_weights
 from oocpr.plan.forecast import DEVICE_EDGES, DEVICE_MIXING, LINK_BYTES
 from oocpr.plan.memory import SEGMENTED_KERNELS, SEGMENTED_METHODS, weighted_tile_bytes
@@ -142,7 +142,7 @@ def process_bytes(device: str = "cpu", *, trim: bool = True) -> int:
     for name in named_devices(device):
         # Who asks has the driver there, which takes memory of the process. A device that is not there is
         # refused in its turn.
-        with suppress(UsageError):
+        with suppress(SetupError, UsageError):
             free_memory(name)
     return (resident_after_trim() if trim else resident()) + KERNEL_BYTES
 
