@@ -115,7 +115,7 @@ def plan(
     names = names_of(opened.store)
 
     request = RunRequest(
-        auto=method == "auto" and reads is None and stripes is None and device == "cpu",
+        auto=method == "auto" and (reads, stripes, io, device) == (None, None, "auto", "cpu"),
         memory=memory,
         device_memory=device_memory,
         stripes=stripes,
@@ -380,9 +380,7 @@ def pagerank(
             begin_contexts(named_devices(device))
         # Now, since the files may be gone when the run is over.
         identity, started_from = store.identity, start_identity(start)
-        free: list[int] = []
-        limits: list[int] = []
-        present = 0
+        free, limits, present = list[int](), list[int](), 0
         if client is not None:
             from oocpr.engine.executors.dask import assign_workers, free_bytes, names_workers_devices
             from oocpr.engine.executors.dask_client import worker_count, worker_limits
@@ -392,7 +390,9 @@ def pagerank(
             limits, present = worker_limits(client), worker_count(client)
         names = names_of(store)
         request = RunRequest(
-            auto=method == "auto" and reads is None and (stripes, kept, device) == (None, None, "cpu"),
+            auto=method == "auto"
+            and {reads, stripes, kept, trace} == {None}
+            and (io, device) == ("auto", "cpu"),
             memory=memory,
             device_memory=device_memory,
             stripes=stripes or (None if kept is None else kept.stripes),

@@ -28,6 +28,14 @@ def graph() -> oocpr.Graph:
     return as_graph(FRAME)
 
 
+def test_method_auto_is_one_that_takes_what_is_asked_for(graph: oocpr.Graph, tmp_path: Path) -> None:
+    traced = {"trace": tmp_path / "trace.json"}
+    asked: list[dict[str, Any]] = [{}, {"io": "buffered"}, traced]
+    runs = [oocpr.pagerank(graph, **how).run for how in asked]
+    assert [run.method for run in runs if run is not None] == ["components", "mixed", "mixed"]
+    assert oocpr.plan(graph, io="buffered").method == "mixed"
+
+
 WRONG = [
     *(("damping", value) for value in ("0.85", None, math.nan, 0, 1.0, -1, True, [0.85], 1j)),
     *(("tol", value) for value in ("1e-9", None, math.nan, math.inf, 0, -1)),
