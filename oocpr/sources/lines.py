@@ -51,6 +51,7 @@ class EdgeLines:
     lead: str = ""  # the letter that opens each line
     valued: bool = False  # a third column holds a value, and an edge whose value is zero is left out
     weight: int = 0  # the column of weights, from 1; 0 for none. All other columns are skipped then.
+    labels: str = ""  # the file whose labels say how many nodes there are, if one does
 
 
 class LineReader:
@@ -224,7 +225,8 @@ class LineReader:
             beyond = "of more than 64 bits"
             beyond_remedy = "Give ids from -2^63 to 2^63 - 1, or name the nodes: format='names'."
         elif form.nodes < MAX_NODES:
-            beyond_remedy = f"{form.nodes:,} nodes are stated: correct that number, or the line."
+            stated = f"{form.labels} labels {form.nodes:,} nodes" if form.labels else ""
+            beyond_remedy = f"{stated or f'{form.nodes:,} nodes are stated'}: correct that, or the line."
         cause, remedy = {
             ONE_COLUMN: ("has one column", shape),
             EXTRA_COLUMN: ("has more columns than expected", f"Keep the first two columns only{further}."),

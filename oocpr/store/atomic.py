@@ -123,7 +123,13 @@ def check_writable(path: Path, marker: str | None = None) -> None:
     cannot be written to, or something else is at `path`; DoesNotFitError if the disk is full.
     """
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"{path} lies in a folder that does not exist.", "Make the folder first.")
+        is_url = path.parts[0].endswith(":")
+        remedy = (
+            "Name a folder of this machine: stores are copied to URLs."
+            if is_url
+            else "Make the folder first."
+        )
+        raise UsageError(f"{path} lies in a folder that does not exist.", remedy)
     with naming_failures(path):
         if marker is not None:
             refuse_existing(path, overwrite=True, marker=marker)

@@ -113,6 +113,13 @@ def test_files_of_two_formats_are_refused(tmp_path, name, text):
             open_source([tmp_path / "w.txt", tmp_path / name], **weight)
 
 
+def test_labels_that_are_too_few_are_named(tmp_path):
+    (tmp_path / "l.txt").write_text("1 2\n2 3\n")
+    (tmp_path / "l.labels.txt").write_text("x\ny\n")
+    with pytest.raises(InputError, match=r"above 1\. .*l\.labels\.txt labels 2 nodes: correct that"):
+        read(open_source(tmp_path / "l.txt"))
+
+
 @pytest.mark.parametrize("dictionaries", [False, True])
 def test_a_part_without_rows_is_sound(tmp_path, dictionaries):
     table = pa.table({"src": [1, 2], "dst": [2, 3]})

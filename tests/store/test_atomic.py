@@ -17,7 +17,7 @@ import pytest
 
 import oocpr
 from oocpr.errors import DoesNotFitError, UsageError
-from oocpr.store.atomic import NewFolder, Partial, clear_abandoned, remove, replacing
+from oocpr.store.atomic import NewFolder, Partial, check_writable, clear_abandoned, remove, replacing
 
 HOLDING = """
 import sys, time
@@ -138,6 +138,11 @@ def test_no_link_at_a_name_that_can_be_foreseen_is_followed(tmp_path):
         temporary.write_text("ranks")
     assert victim.read_text() == "precious"
     assert not (tmp_path / "r.csv").is_symlink()
+
+
+def test_a_url_is_no_place_for_a_store():
+    with pytest.raises(UsageError, match=r"Name a folder of this machine"):
+        check_writable(Path("s3://bucket/g.zarr"), "m")
 
 
 @pytest.mark.parametrize("there", [False, True])

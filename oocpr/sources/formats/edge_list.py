@@ -122,7 +122,8 @@ class TextFile(FileSource):
     def _read(self, max_edges: int) -> Iterator[Block]:
         self._read_labels()
         signed = self.nodes is None
-        form = EdgeLines(nodes=self.nodes or MAX_NODES, signed=signed, weight=self._weight)
+        labels = "" if self._labels_path is None else str(self._labels_path)
+        form = EdgeLines(nodes=self.nodes or MAX_NODES, signed=signed, weight=self._weight, labels=labels)
         for stream, lines in self._edge_lines():
             for block in lines.edges(max_edges, form):
                 self._advance(stream)
