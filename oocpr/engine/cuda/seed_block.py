@@ -1,4 +1,4 @@
-"""Several runs over the same groups, side by side: a pass gathers for all at once, see kernels/spmm.cu.
+"""Several runs over the same groups, side by side: see kernels/spmm.cu and kernels/lanes.cu.
 
 Each run has rows of its own, and the bits that it would have by itself.
 """
