@@ -132,6 +132,8 @@ def check_writable(path: Path, marker: str | None = None) -> None:
         raise UsageError(f"{path} lies in a folder that does not exist.", remedy)
     with naming_failures(path):
         if marker is not None:
+            if _has(path.absolute().parent, marker):
+                raise UsageError(f"{path} lies in a store.", "Name a place beside it.")
             refuse_existing(path, overwrite=True, marker=marker)
         elif path.is_dir():
             raise UsageError(f"{path} is a folder.", "Name a file.")
@@ -269,9 +271,14 @@ def refuse_existing(path: Path, *, overwrite: bool, marker: str) -> None:
         return
     if not overwrite:
         raise UsageError(f"{path} exists.", "Choose another name, or allow it to be replaced.")
-    metadata = path / "zarr.json"
-    if not metadata.is_file() or f'"{marker}"' not in metadata.read_text(errors="replace"):
+    if not _has(path, marker):
         raise UsageError(f"{path} is something else than what would replace it.", "Choose another name.")
+
+
+def _has(folder: Path, marker: str) -> bool:
+    """Whether a folder is a Zarr group that has such an attribute."""
+    metadata = folder / "zarr.json"
+    return metadata.is_file() and f'"{marker}"' in metadata.read_text(errors="replace")
 
 
 def replaced_name(path: Path, *, resumable: bool) -> Path:

@@ -145,6 +145,13 @@ def test_a_url_is_no_place_for_a_store():
         check_writable(Path("s3://bucket/g.zarr"), "m")
 
 
+def test_no_store_is_written_into_another(tmp_path):
+    (tmp_path / "zarr.json").write_text('{"m": 1}')
+    check_writable(tmp_path / "g.zarr", "other")
+    with pytest.raises(UsageError, match=r"g\.zarr lies in a store"):
+        check_writable(tmp_path / "g.zarr", "m")
+
+
 @pytest.mark.parametrize("there", [False, True])
 def test_a_link_to_a_folder_stays_one(tmp_path, there):
     target, link = tmp_path / "large disk" / "g.zarr", tmp_path / "g.zarr"
