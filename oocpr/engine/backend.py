@@ -342,12 +342,12 @@ class Streams(ABC):
 
     @abstractmethod
     def largest(
-        self, state: Any, carry: float, k: int, bound: float, pushed: float
+        self, state: Any, carry: float, k: int, bound: float, pushed: float, growth: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
         """Rows and ranks of the `k` largest of the sums that `finish` gives, scaled to a sum of one.
 
         None if that takes all of them. Raises DamagedError for what cannot be ranks with an error of `bound`,
-        `pushed` being the sum of p.
+        `pushed` being the sum of p, and `growth` how much larger it has been.
         """
 
     @abstractmethod

@@ -493,9 +493,12 @@ def _scale(ranks, total):  # type: ignore[no-untyped-def]
 _KEPT = 1e-11
 """How far the sum of p + r may be from that of p, of that: rounding made it 3e-15 at worst on 14 graphs."""
 
+_KEPT_OF_LARGEST = 1e-14
+"""The same of the largest sum of p in the run, in proportion to which r has kept rounding."""
+
 
 def as_distribution(
-    ranks: NDArray[np.float64], bound: float, pushed: float | None = None
+    ranks: NDArray[np.float64], bound: float, pushed: float | None = None, growth: float = 1.0
 ) -> NDArray[np.float64]:
     """Scale ranks, in place, to a sum of one, and clip what rounding has made negative.
 
@@ -503,7 +506,7 @@ def as_distribution(
     which one, or the sum of negative ones, is farther below zero than `bound`, or which do not sum to what
     was `pushed`, if that is given: the store contradicts itself. What a push delivers is as much as it is, so
     p and p + r have one sum; where weights and their sums contradict each other they have not, and the norm
-    of r bounds nothing.
+    of r bounds nothing. `growth`: how much larger that sum has been.
 
     Examples
     --------
@@ -511,7 +514,7 @@ def as_distribution(
     [0.75, 0.25, 0.0]
     """
     total = sum(in_threads(lambda lo, hi: float(ranks[lo:hi].sum()), ranks.size))
-    if math.isfinite(total) and total != 0 and _is_kept(total, pushed):
+    if math.isfinite(total) and total != 0 and _is_kept(total, pushed, growth):
         scaled = in_threads(lambda lo, hi: _scale(ranks[lo:hi], total), ranks.size)
         least, sums = zip(*scaled, strict=True)
         if -bound <= min(least) and abs(math.fsum(sums) - 1) <= bound + _ROUNDING:
@@ -519,7 +522,7 @@ def as_distribution(
     raise _no_ranks(total, bound)
 
 
-def checked_total(above: float, below: float, bound: float, pushed: float) -> float:
+def checked_total(above: float, below: float, bound: float, pushed: float, growth: float = 1.0) -> float:
     """Sum of ranks whose positive and negative ones sum to so much; raises DamagedError as `as_distribution`.
 
     Examples
@@ -528,14 +531,15 @@ def checked_total(above: float, below: float, bound: float, pushed: float) -> fl
     (0.75, -2.0)
     """
     total = above + below
-    sound = math.isfinite(total) and total != 0 and _is_kept(total, pushed)
+    sound = math.isfinite(total) and total != 0 and _is_kept(total, pushed, growth)
     if sound and min(above / total, below / total) >= -(bound + _ROUNDING):
         return total
     raise _no_ranks(total, bound)
 
 
-def _is_kept(total: float, pushed: float | None) -> bool:
-    return pushed is None or abs(total - pushed) <= _KEPT * abs(pushed)
+def _is_kept(total: float, pushed: float | None, growth: float) -> bool:
+    allowed = max(_KEPT, _KEPT_OF_LARGEST * growth)
+    return pushed is None or abs(total - pushed) <= allowed * abs(pushed)
 
 
 def _no_ranks(total: float, bound: float) -> DamagedError:

@@ -354,7 +354,9 @@ def _solution(
     peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
     preparing = executor.preparing_seconds()
     return Solution(
-        ranks=np.empty(0) if ranks is None else as_distribution(ranks, bound, state.total or None),
+        ranks=np.empty(0)
+        if ranks is None
+        else as_distribution(ranks, bound, state.total or None, state.growth),
         error_bound=bound,
         converged=settings.satisfied(state.residuals[-1], state.growth),
         history=tuple(history),

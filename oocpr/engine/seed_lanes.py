@@ -114,7 +114,7 @@ def rank_side_by_side(
                 state, carry, largest = block.lanes[lane], run.state.carries[0], None
                 if top is not None:
                     bound = settings.bound(run.state.residuals[-1], run.state.growth)
-                    largest = find_largest(state, carry, top, bound, run.state.total)
+                    largest = find_largest(state, carry, top, bound, run.state.total, run.state.growth)
                 yield LaneRanks(run, None if largest else backend.finish(state, carry), largest)
         fill()
         if running:

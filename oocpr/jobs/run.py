@@ -233,17 +233,19 @@ def _labels_beside(job: Job) -> str | None:
 
 
 def _stamps(specs: tuple[str, ...], *, may_lack: bool = False) -> tuple[Stamp, ...]:
-    """Tell files from what they were before; a pattern for files that come later may fit none."""
-    found = []
-    for spec in specs:
-        try:
-            files = input_files([spec])
-        except OocprError as error:
-            if may_lack and error.cause.startswith("No file fits"):
-                continue
-            raise
-        found += [_stamp_of(file) for file in files]
-    return tuple(found)
+    """Tell files from what they were before, each once, however many patterns it fits."""
+    found = [_stamp_of(file) for spec in specs for file in _files(spec, may_lack=may_lack)]
+    return tuple({stamp[0]: stamp for stamp in found}.values())
+
+
+def _files(spec: str, *, may_lack: bool) -> list[Any]:
+    """Files of a pattern or a name; a pattern for files that come later may fit none."""
+    try:
+        return list(input_files([spec]))
+    except OocprError as error:
+        if may_lack and error.cause.startswith("No file fits"):
+            return []
+        raise
 
 
 def _stamp_of(file: Any) -> Stamp:
@@ -330,7 +332,7 @@ class _Run:
         with self._given() as given:
             # Workers import without keeping what is finished.
             graph = api.import_graph(
-                list(self._job.sources), self._place / name, resume=client is None, client=client,
+                self._sources(), self._place / name, resume=client is None, client=client,
                 progress=self._shown, on_message=_LOG.info, **given, **self._job.import_options,
             )  # fmt: skip
         _notify(graph)
@@ -351,15 +353,24 @@ class _Run:
         _notify(graph)
         self._summary["appended"] = files
 
+    def _sources(self) -> list[str]:
+        """Files to import, each once."""
+        found = {
+            _stamp_of(file)[0]: spec if "://" in spec else str(file)
+            for spec in self._job.sources
+            for file in _files(spec, may_lack=False)
+        }
+        return list(dict.fromkeys(found.values()))
+
     def _new_files(self) -> list[str]:
         """Files to append, as they are opened: stamps do not have what is secret in URLs."""
         wanted = {stamp[0] for stamp in self._decision.new_files}
-        return [
-            spec if "://" in spec else str(file)
+        files = {
+            _stamp_of(file)[0]: spec if "://" in spec else str(file)
             for spec in self._job.appended
-            for file in input_files([spec])
-            if _stamp_of(file)[0] in wanted
-        ]
+            for file in _files(spec, may_lack=True)
+        }
+        return list(dict.fromkeys(file for name, file in files.items() if name in wanted))
 
     def _link(self) -> None:
         assert self._decision.record.base is not None, "there is a graph"

@@ -195,7 +195,7 @@ def chosen_columns(
     left = [name for name in others if name.casefold() not in ROW_NUMBERS]
     found = usual_ends(left, source, target)
     if found is None and source is None and target is None:
-        found = (left[0], left[1]) if _are_two_ends(left) else _counted_ends(left)
+        found = _counted_ends(left) or ((left[0], left[1]) if _are_two_ends(left) else None)
     if found is None or left.count(found[0]) > 1 or left.count(found[1]) > 1:
         raise UsageError(
             f"{title} has no obvious {'target' if source or len(left) < 2 else 'source'} column; "
@@ -204,6 +204,10 @@ def chosen_columns(
         )
     if found[0] == found[1]:
         raise UsageError(f"{found[0]!r} is given for both ends of the edges.", "Name two columns.")
+    if weight in found:
+        raise UsageError(
+            f"{weight!r} is given for the weights and for an end of the edges.", "Name three columns."
+        )
     return [*found] if weight is None else [*found, weight]
 
 
@@ -283,7 +287,7 @@ def rows_of(text: str, separator: str, count: int = _SHOWN_ROWS, *, strict: bool
 
 def raw_rows(text: str, separator: str) -> list[list[str]]:
     """Split the first lines of a text into columns, quotes being letters like others."""
-    lines = [line for line in text.split("\n") if line.strip()][:_SHOWN_ROWS]
+    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()][:_SHOWN_ROWS]
     return [line.split(separator) for line in lines]
 
 

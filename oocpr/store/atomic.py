@@ -122,6 +122,9 @@ def check_writable(path: Path, marker: str | None = None) -> None:
     `marker`: as for `NewFolder`, None for a file. Raises UsageError if the folder of `path` is missing or
     cannot be written to, or something else is at `path`; DoesNotFitError if the disk is full.
     """
+    with naming_failures(path):
+        if marker is not None and path.is_symlink():
+            path = path.resolve()
     if not path.absolute().parent.is_dir():
         is_url = path.parts[0].endswith(":")
         remedy = (

@@ -382,6 +382,30 @@ def test_a_damaged_checkpoint_makes_a_ranking_begin_anew(night: Night) -> None:
     night.check_ranks()
 
 
+def test_patterns_may_fit_no_file_or_the_same_ones(night: Night) -> None:
+    night.job(JOB.replace('"days/*.txt"', '["days/*.txt", "more*.txt", "days/m*.txt"]'))
+    night.day("monday")
+    night.run(0)
+    night.check_ranks()
+    night.parts.append(night.write("more1.txt", night.draw(20)))
+    night.run(0)
+    (night.folder / "more1.txt").unlink()
+    night.day("martes")
+    assert night.run(0)["appended"] == [str(night.folder / "days" / "martes.txt")]
+    night.check_ranks()
+
+
+def test_a_file_that_fits_two_patterns_counts_once(night: Night) -> None:
+    edges = np.column_stack((night.parts[0], np.arange(len(night.parts[0])) % 7 + 1))
+    np.savetxt(night.folder / "edges.txt", edges, "%d")
+    found = []
+    for source in ('"edges.txt"', '["edges.txt", "e*.txt"]'):
+        night.job(f"folder = 'f{len(found)}'\n[import]\nsource = {source}\nweight = '3'\n")
+        night.run(0)
+        found.append(oocpr.read_ranks(night.folder / f"f{len(found)}" / "latest" / "ranks.parquet").top(9))
+    assert found[0] == found[1]
+
+
 def test_old_results_go(night: Night) -> None:
     night.job(JOB + "keep = 2\n")
     for name in ("a", "b", "c"):

@@ -83,6 +83,16 @@ def test_what_rounding_leaves_is_counted_where_p_becomes_small(stored, graph, da
         assert np.abs(run.ranks - exact).sum() <= run.error_bound + 3e-15 / (1 - damping)
 
 
+def test_a_run_that_ends_with_a_small_p_is_no_damage(stored):
+    store = stored(Digraph.of(3, [(1, 0), (2, 0), (2, 1)]), 1000)
+    teleport = np.array([0.0, 0.0, 1.0])
+    exact = exact_ranks(Digraph.of(3, [(1, 0), (2, 0), (2, 1)]), 0.999999, teleport)
+    for how in ({"tol": 0.0093}, {"tol": 1e-3, "stop": "residual"}):
+        run = rank(store, damping=0.999999, reads="float64", teleport=teleport, **how)
+        assert run.converged
+        assert np.abs(run.ranks - exact).sum() <= run.error_bound
+
+
 @fewer(2)
 @given(graph=digraphs(), data=st.data())
 def test_bounds_hold_at_high_dampings(graph, data):

@@ -113,6 +113,24 @@ def test_files_of_two_formats_are_refused(tmp_path, name, text):
             open_source([tmp_path / "w.txt", tmp_path / name], **weight)
 
 
+def test_a_header_is_one_whatever_ends_its_line(tmp_path):
+    (tmp_path / "n.txt").write_bytes(b"id_1\tid_2\r\nann\tbob\r\nbob\teve\r\neve\tann\r\n")
+    with pytest.raises(InputError, match=r"line 1: .*may be a header or an edge"):
+        read(open_source(tmp_path / "n.txt"))
+
+
+def test_columns_say_by_their_numbers_which_comes_first(tmp_path):
+    for more in ("", ",note"):
+        (tmp_path / "c.csv").write_text(f"id_2,id_1{more}\n7,8{more}\n")
+        assert read(open_source(tmp_path / "c.csv")).edges == [(8, 7)]
+
+
+def test_weights_are_in_a_column_of_their_own(tmp_path):
+    (tmp_path / "w.csv").write_text("a,b,c\n1,2,3\n")
+    with pytest.raises(UsageError, match="'b' is given for the weights and for an end"):
+        read(open_source(tmp_path / "w.csv", source_column="a", target_column="b", weight="b"))
+
+
 def test_labels_that_are_too_few_are_named(tmp_path):
     (tmp_path / "l.txt").write_text("1 2\n2 3\n")
     (tmp_path / "l.labels.txt").write_text("x\ny\n")

@@ -160,6 +160,7 @@ def test_a_link_to_a_folder_stays_one(tmp_path, there):
         target.mkdir()
         (target / "zarr.json").write_text('{"m": 1}')
     link.symlink_to(target)
+    check_writable(link, "m")
     new = NewFolder(link, overwrite=there, marker="m")
     (new.temporary / "zarr.json").write_text('{"m": 2}')
     assert new.temporary.parent == target.parent

@@ -472,11 +472,11 @@ class CudaBackend(Streams):
             state.restart(rows, weights)
 
     def largest(
-        self, state: RowState, carry: float, k: int, bound: float, pushed: float
+        self, state: RowState, carry: float, k: int, bound: float, pushed: float, growth: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
         """See Streams."""
         with self._device, self._lock:
-            return state.largest(carry, k, bound, pushed)
+            return state.largest(carry, k, bound, pushed, growth)
 
     def kept(self, state: RowState) -> dict[str, Any]:
         """See Backend."""

@@ -540,7 +540,7 @@ class RowState:
         return np.uint64(self.spec.rows), self.ranks, self.residual, np.float64(carry)
 
     def largest(
-        self, carry: float, k: int, bound: float, pushed: float
+        self, carry: float, k: int, bound: float, pushed: float, growth: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
         """Rows and ranks of the `k` largest, as `finish`, `as_distribution` and `largest` would find them.
 
@@ -555,7 +555,7 @@ class RowState:
         ending = self._ending(carry)
         self._kernel("describe")((blocks,), (THREADS,), (*ending, there, np.uint64(blocks)))
         above, below, *largest = download(there)
-        total = checked_total(float(above.sum()), float(below.sum()), bound, pushed)
+        total = checked_total(float(above.sum()), float(below.sum()), bound, pushed, growth)
         # That many blocks have a row that is no less than this; all that are not zero are listed at most.
         least = max(np.partition(largest[total < 0], blocks - k)[blocks - k], np.nextafter(0.0, 1.0))
         found, listed = device.xp.zeros(1, np.uint32), device.xp.empty(room, np.uint32)

@@ -278,7 +278,9 @@ class LocalExecutor:
         if self._backends.several or len(stripes) > 1 or not isinstance(backend, Streams):
             return None
         bound = self._job.settings.bound(state.residuals[-1], state.growth)
-        return backend.largest(self.groups[0].states[0], state.carries[0], k, bound, state.total)
+        return backend.largest(
+            self.groups[0].states[0], state.carries[0], k, bound, state.total, state.growth
+        )
 
     def peak_memory(self) -> int:
         """See Executor."""
