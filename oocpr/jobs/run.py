@@ -238,6 +238,15 @@ def _stamps(specs: tuple[str, ...], *, may_lack: bool = False) -> tuple[Stamp, .
     return tuple({stamp[0]: stamp for stamp in found}.values())
 
 
+def _opened(specs: tuple[str, ...], *, may_lack: bool = False) -> dict[str | int, str]:
+    """Files as they are opened, by what their stamps call them: these do not have what is secret in URLs."""
+    return {
+        _stamp_of(file)[0]: spec if "://" in spec else str(file)
+        for spec in specs
+        for file in _files(spec, may_lack=may_lack)
+    }
+
+
 def _files(spec: str, *, may_lack: bool) -> list[Any]:
     """Files of a pattern or a name; a pattern for files that come later may fit none."""
     try:
@@ -329,10 +338,11 @@ class _Run:
 
     def _import(self, client: Any) -> None:
         name = IMPORTED if Step.APPEND in self._decision.steps else GRAPH
+        sources = list(_opened(self._job.sources).values())
         with self._given() as given:
             # Workers import without keeping what is finished.
             graph = api.import_graph(
-                self._sources(), self._place / name, resume=client is None, client=client,
+                sources, self._place / name, resume=client is None, client=client,
                 progress=self._shown, on_message=_LOG.info, **given, **self._job.import_options,
             )  # fmt: skip
         _notify(graph)
@@ -353,24 +363,10 @@ class _Run:
         _notify(graph)
         self._summary["appended"] = files
 
-    def _sources(self) -> list[str]:
-        """Files to import, each once."""
-        found = {
-            _stamp_of(file)[0]: spec if "://" in spec else str(file)
-            for spec in self._job.sources
-            for file in _files(spec, may_lack=False)
-        }
-        return list(dict.fromkeys(found.values()))
-
     def _new_files(self) -> list[str]:
-        """Files to append, as they are opened: stamps do not have what is secret in URLs."""
-        wanted = {stamp[0] for stamp in self._decision.new_files}
-        files = {
-            _stamp_of(file)[0]: spec if "://" in spec else str(file)
-            for spec in self._job.appended
-            for file in _files(spec, may_lack=True)
-        }
-        return list(dict.fromkeys(file for name, file in files.items() if name in wanted))
+        """Files to append, as they are opened."""
+        files = _opened(self._job.appended, may_lack=True)
+        return [files[stamp[0]] for stamp in self._decision.new_files if stamp[0] in files]
 
     def _link(self) -> None:
         assert self._decision.record.base is not None, "there is a graph"

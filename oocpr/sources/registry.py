@@ -234,20 +234,16 @@ def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) 
     return cast("Source", opened(files, **{**options, "labels": found}))
 
 
-_LINES = ("text", "names", "csv", "gr0", "hollins")
-"""Formats of which a file may look like another one to the next file of the same graph."""
-
-
 def _format_of_all(files: Sequence[InputFile], **how: bool) -> str:
-    """Name of the format of the first file with something in it; InputError if another has another format."""
+    """Name of the format of the first file with something in it; InputError if another has another format.
+
+    Lines of edges may look like another format of lines from file to file, and are not looked at.
+    """
     found, first = "", None
     for file in files:
-        if found and not (file.reopenable and isinstance(file, LocalFile)):
-            continue
-        name = guess_format(file, **how)
-        if not found and name:
-            found, first = name, file
-        elif name and name != found and not (name in _LINES and found in _LINES):
+        if not found:
+            found, first = guess_format(file, **how), file
+        elif isinstance(file, LocalFile) and (name := _known_format(file)[0]) not in ("", found):
             raise InputError(
                 f"{file} has the format {name}, and {first} the format {found}.",
                 "Give files of one format at a time: import the first, and append the others.",
@@ -331,24 +327,28 @@ def guess_format(
     there is a header; if `by_number`, columns of ends are called by their numbers.
     """
     file = input_file(path)
+    known, first = _known_format(file)
+    if known:
+        return known
+    text, suffix = first.decode("utf-8-sig", "replace"), Path(uncompressed_name(file)).suffix.lower()
+    return _guess_text(text, suffix, weighted=weighted, by_name=by_name, by_number=by_number)
+
+
+def _known_format(file: InputFile) -> tuple[str, bytes]:
+    """Name of the format that a file shows by its suffix or its first bytes, and these; empty for lines."""
     if isinstance(file, LocalFile):
         if os.path.isdir(file.path):  # noqa: PTH112 - Path.is_dir has errors for names that are too long
-            return "parquet"
+            return "parquet", b""
         file.check(folder=False)
     first = _head(file)
-    suffix = Path(uncompressed_name(file)).suffix.lower()
-    known = _SUFFIXES.get(suffix)
+    known = _SUFFIXES.get(Path(uncompressed_name(file)).suffix.lower(), "")
     if known not in _BINARY:
         refuse_unsupported(str(file), first)
-    for magic, name in _MAGIC.items():
-        if first.startswith(magic):
-            return name
-    if known is not None:
-        return known
-    if first[:14].lower() == b"%%matrixmarket":
-        return "matrixmarket"
-    text = first.decode("utf-8-sig", "replace")
-    return _guess_text(text, suffix, weighted=weighted, by_name=by_name, by_number=by_number)
+    shown = next((name for magic, name in _MAGIC.items() if first.startswith(magic)), known)
+    if not shown and first[:14].lower() == b"%%matrixmarket":
+        shown = "matrixmarket"
+    objects = first.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+    return shown or "jsonl" * objects, first
 
 
 def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool, by_number: bool) -> str:
@@ -366,8 +366,6 @@ def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool, by_num
         and re.match(r"1\s+(?!-\d+\s*$)[^\s\d]", lines[1])
     ):
         return "hollins"
-    if lines[0].startswith("{"):
-        return "jsonl"
     if _ENDS.match(lines[0]):
         return "csv" if by_number else "text"
     text = "\n".join(lines[: -1 if len(lines) > 2 else None]) + "\n"  # the last may be cut
