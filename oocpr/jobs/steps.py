@@ -131,7 +131,7 @@ def decide(
 
     Examples
     --------
-    >>> now = Record((("edges.txt", 9, 1),), (("monday.txt", 5, 2),), "keep", "mixed")
+    >>> now = Record((("edges.txt", 9, 1),), (("monday.txt", 5, 2),), "[]", "[{}]")
     >>> first = decide(now, None, None, None, limits=False)
     >>> [str(step) for step in first.steps], first.reason
     (['import', 'append', 'rank', 'publish'], 'there is no result yet')
@@ -171,10 +171,9 @@ def _go_on(now: Record, left: Unfinished, name: str | None) -> Decision | None:
 
 def _of_passes(options: str) -> str:
     """Options of a ranking without those that another pass does not depend on, such as when it ends."""
-    known = json.loads(options) if options.startswith("[") else options
-    if not isinstance(known, str):
-        known = [{name: each[name] for name in each if name not in _OF_ENDS} for each in known]
-    return json.dumps(known)
+    return json.dumps(
+        [{name: each[name] for name in each if name not in _OF_ENDS} for each in json.loads(options)]
+    )
 
 
 _OF_ENDS = ("tol", "stop", "max_passes", "threads")

@@ -14,7 +14,7 @@ from oocpr.errors import DamagedError
 from oocpr.jobs.results import GRAPH, INPUTS, WAS_LATEST, JobFolder, json_text, read_json
 from oocpr.jobs.steps import Decision, Record, Step
 
-RECORD = Record((("edges.txt", 9, 1),), (), "keep", "mixed")
+RECORD = Record((("edges.txt", 9, 1),), (), "[]", "[{}]")
 STEPS = (Step.IMPORT, Step.RANK, Step.PUBLISH)
 BEGAN = datetime(2026, 11, 27, 3, tzinfo=UTC)
 

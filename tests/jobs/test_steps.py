@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from oocpr.result.comparison import Comparison
 SOURCE: Stamp = ("edges.txt", 9, 1)
 MONDAY: Stamp = ("monday.txt", 5, 2)
 TUESDAY: Stamp = ("tuesday.txt", 6, 3)
-BASE = Record((SOURCE,), (MONDAY,), "keep", "mixed")
+MIXED, POWER = '[{"method": "mixed", "tol": 1e-8}]', '[{"method": "power", "tol": 1e-8}]'
+BASE = Record((SOURCE,), (MONDAY,), "keep", MIXED)
 NAME = "2026-11-26T030000Z"
 END = ["rank", "compare", "publish"]
 
@@ -46,7 +48,7 @@ def test_without_limits_nothing_is_compared() -> None:
         (replace(BASE, sources=(("edges.txt", 9, 2),)), ["import", "append", *END], "edges.txt was replaced"),
         (replace(BASE, appended=((MONDAY[0], 5, 9),)), ["import", "append", *END], "monday.txt has changed"),
         (replace(BASE, graph="degree"), ["import", "append", *END], "[import] or [append] has changed"),
-        (replace(BASE, ranks="power"), ["link", *END], "[rank] has changed, the graph has not"),
+        (replace(BASE, ranks=POWER), ["link", *END], "[rank] has changed, the graph has not"),
     ],
 )  # fmt: skip
 def test_what_is_done_follows_from_what_has_changed(now: Record, expected: list[str], reason: str) -> None:
@@ -108,9 +110,17 @@ def test_what_is_of_no_use_any_more_is_begun_anew(now: Record, name: str, left: 
 
 
 def test_other_settings_of_the_ranking_keep_the_graph_alone() -> None:
-    made = decide(replace(NOW, ranks="power"), BASE, NAME, WHOLE._replace(has_ranks=True), limits=True)
+    made = decide(replace(NOW, ranks=POWER), BASE, NAME, WHOLE._replace(has_ranks=True), limits=True)
     assert ([str(step) for step in made.steps], made.goes_on, made.ranks_anew) == (END, True, True)
-    assert made.record.ranks == "power"
+    assert made.record.ranks == POWER
+
+
+@pytest.mark.parametrize("has_ranks", [False, True])
+def test_another_tolerance_keeps_the_passes_and_ranks_again(has_ranks: bool) -> None:
+    closer = MIXED.replace("1e-8", "1e-9")
+    made = decide(replace(NOW, ranks=closer), BASE, NAME, WHOLE._replace(has_ranks=has_ranks), limits=True)
+    assert ([str(step) for step in made.steps], made.goes_on, made.ranks_anew) == (END, True, False)
+    assert made.record.ranks == closer
 
 
 FILES = st.integers(0, 3).map("day-{}.txt".format)
@@ -136,7 +146,7 @@ def test_graphs_have_the_edges_that_there_are_whatever_happens(events: list[tupl
 
     def run(most: int) -> Decision:
         nonlocal left, published, name
-        now = Record((source,), tuple(sorted(days.items())), "keep", str(options))
+        now = Record((source,), tuple(sorted(days.items())), "keep", json.dumps([{"damping": options}]))
         base = None if published is None else published[0]
         made = decide(now, base, name, left, limits=True)
         if not made.steps:
@@ -194,7 +204,7 @@ def test_graphs_have_the_edges_that_there_are_whatever_happens(events: list[tupl
     assert graph == {*record.sources, *record.appended}
     assert graph >= {source, *days.items()}
     assert {stamp for stamp in graph if stamp[0] in (*days, "edges.txt")} == {source, *days.items()}
-    assert record.ranks == str(options)
+    assert record.ranks == json.dumps([{"damping": options}])
 
 
 def test_options_are_compared_as_texts_without_secrets() -> None:

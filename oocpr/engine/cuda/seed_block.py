@@ -1,4 +1,4 @@
-"""Several runs over the same groups, side by side: see kernels/spmm.cu and kernels/lanes.cu.
+"""Several runs over the same groups, side by side: see kernels/spmm.cu and kernels/seed_rows.cu.
 
 Each run has rows of its own, and the bits that it would have by itself.
 """
@@ -37,12 +37,12 @@ CONFIG = LaunchConfig(teams=4, resident=3, edge_order=False)
 ABREAST_NUMBERS = 64
 """Numbers that are on their way to a thread at a time."""
 
-LANE = np.dtype([
+SEED_ROWS = np.dtype([
     (name, np.uint64) for name in (
         "teleport", "ranks", "residual", "changes", "steps", "pass", "coefficients", "partials", "carries"
     )
 ])  # fmt: skip
-"""Where a run has its rows: ``Lane`` of kernels/lanes.cu."""
+"""Where a run has its rows: ``SeedRows`` of kernels/seed_rows.cu."""
 
 
 class SeedBlock:
@@ -87,7 +87,7 @@ class SeedBlock:
             beside.teleport = xp.zeros(spec.rows)
             self.lanes.append(beside)
         self._lanes = to_device(
-            device, np.array([lane.addresses for lane in self.lanes], LANE).view(np.uint8)
+            device, np.array([lane.addresses for lane in self.lanes], SEED_ROWS).view(np.uint8)
         )
 
     def restart(self, lane: int, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
@@ -156,9 +156,9 @@ class SeedBlock:
             self._kernel(name)((blocks,), (GROUP * len(self.lanes),), arguments)
 
     def _kernel(self, name: str) -> Any:
-        return self._device.load(
-            "lanes.cu", READS=READ_STRUCTS[self.spec.reads], VECTORS=len(self.lanes), SLOTS=self.spec.slots
-        ).get_function(name)
+        reads, lanes = READ_STRUCTS[self.spec.reads], len(self.lanes)
+        kernels = self._device.load("seed_rows.cu", READS=reads, VECTORS=lanes, SLOTS=self.spec.slots)
+        return kernels.get_function(name)
 
     def _multiply(self, there: DeviceGroup) -> None:
         """Sum what is delivered to each segment of a group that is not empty, in all lanes."""

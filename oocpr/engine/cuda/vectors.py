@@ -347,7 +347,7 @@ class RowState:
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Where a run side by side with others has its rows; LANE of seed_block.py."""
+        """Where a run side by side with others has its rows; SEED_ROWS of seed_block.py."""
         arrays = (
             self.teleport, self.ranks, self.residual, self.changes, self.steps, self.step.there,
             self.step.coefficients, self._partials, self._carries,

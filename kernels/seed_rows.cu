@@ -16,8 +16,8 @@
 #define RESIDENT 2
 #endif
 
-// What a run has; as LANE of oocpr/engine/cuda/seed_block.py.
-struct Lane {
+// What a run has; as SEED_ROWS of oocpr/engine/cuda/seed_block.py.
+struct SeedRows {
   const double* teleport;
   double* ranks;
   double* residual;
@@ -62,7 +62,7 @@ template <int COUNT> struct Parts {
 //   active   a bit for each run that takes part; the others push nothing
 //   numbers  receive what the runs push
 extern "C" __global__ void __launch_bounds__(TEAM* VECTORS)
-    publish(u64 rows, const Lane* lanes, u32 active, const Links* degree, Stored* numbers, u64 stride) {
+    publish(u64 rows, const SeedRows* runs, u32 active, const Links* degree, Stored* numbers, u64 stride) {
   __shared__ uint4 staged[ROWS * VECTORS * sizeof(Stored) / sizeof(uint4)];
   __shared__ Parts<3> parts[VECTORS];
   Stored* const pushed = reinterpret_cast<Stored*>(staged);
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(TEAM* VECTORS)
   const u64 first = u64(blockIdx.x) * ROWS;
   const u32 count = rows - first < ROWS ? u32(rows - first) : ROWS;
   if (active >> team & 1) {
-    const Lane own = lanes[team];
+    const SeedRows own = runs[team];
     const Push how(*own.pass, own.coefficients);
 #pragma unroll 1
     for (u32 part = 0; part < PARTS; ++part) {
@@ -100,14 +100,14 @@ extern "C" __global__ void __launch_bounds__(TEAM* VECTORS)
 //   named    a bit for each row that a run teleports to
 extern "C" __global__ void __launch_bounds__(TEAM* VECTORS, RESIDENT)
     update(const TileEntry* tiles, u32 tile_count, const double* pushes, const u32* filled, const u32* filled_before,
-           u64 offset, u64 rows, const Lane* lanes, u32 active, const u32* named, u64 before, const Stored* numbers,
+           u64 offset, u64 rows, const SeedRows* runs, u32 active, const u32* named, u64 before, const Stored* numbers,
            const Links* degree, u64 stride, u64 place) {
   __shared__ Parts<PRODUCTS> parts[VECTORS];
   const int team = int(threadIdx.x) / TEAM;
   if (!(active >> team & 1)) return;
   const Piece piece(tiles, tile_count);
   const u64 owned = piece.tile.owned();
-  const Lane own = lanes[team];
+  const SeedRows own = runs[team];
   const Settlement how(*own.pass);
   const Deliveries<VECTORS> deliveries = {tiles, pushes + team, nullptr, filled, filled_before, how.scale};
   const Filled segments = deliveries.in(piece.tile, piece.number);
