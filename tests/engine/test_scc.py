@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
@@ -13,7 +13,7 @@ from oocpr.engine.planning import RunRequest, plan_run
 from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, find_components, schedule_rows
 from oocpr.engine.scc.personal import SeedVectors, rank_seeds
 from oocpr.engine.scc.run import SccGraph, load_scc_graph, zeros_together
-from oocpr.engine.scc.solve import DEPTH, TERMS, least_squares, mix, record_stride
+from oocpr.engine.scc.solve import DEPTH, RIDGE, TERMS, least_squares, mix, record_stride
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, UsageError
 from oocpr.jit import entry
@@ -270,6 +270,7 @@ def record_and_mix(rows, stride, states, changes, sums, coefficients):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3000), st.integers(1, DEPTH))
+@example(484, 2, 2)
 def test_mixing_coefficients_are_those_of_least_squares(seed, rows, older):
     random = np.random.default_rng(seed)
     states, changes = np.zeros((DEPTH + 2, rows), np.float32), np.zeros((DEPTH + 1, rows), np.float32)
@@ -283,10 +284,13 @@ def test_mixing_coefficients_are_those_of_least_squares(seed, rows, older):
         moved.append(f)
     assert np.isclose(sums[0], np.abs(moved[-1]).sum(dtype=np.float64), rtol=1e-12)
     differences = np.array([moved[-1] - earlier for earlier in moved[-2::-1]]).T.astype(np.float64)
-    # What least squares leave is no larger than with the coefficients found, but for the ridge.
-    best, *_ = np.linalg.lstsq(differences, moved[-1].astype(np.float64), rcond=None)
-    left = [np.linalg.norm(moved[-1] - differences @ found) for found in (best, coefficients[:older])]
-    assert left[1] <= left[0] * (1 + 1e-4) + 1e-3 * np.linalg.norm(moved[-1])
+    # Least squares with a ridge are those of the problem with a row more for each coefficient, solved by SVD.
+    ridge = np.diag(np.sqrt(RIDGE) * np.linalg.norm(differences, axis=0))
+    problem = np.vstack([differences, ridge])
+    target = np.concatenate([moved[-1].astype(np.float64), np.zeros(older)])
+    best, *_ = np.linalg.lstsq(problem, target, rcond=None)
+    left = [np.linalg.norm(target - problem @ found) for found in (best, coefficients[:older])]
+    assert left[1] <= left[0] + 1e-12 * np.linalg.norm(target)
     mixed = outcomes[-1] - sum(
         coefficient * (outcomes[-1] - earlier)
         for coefficient, earlier in zip(coefficients, outcomes[-2::-1], strict=False)

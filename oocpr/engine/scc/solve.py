@@ -43,7 +43,7 @@ DEPTH = 2
 TERMS = 1 + DEPTH + DEPTH * (DEPTH + 1) // 2
 """Sums that a stride leaves of each part: its change, products of differences with it, and among them."""
 
-_RIDGE = 1e-6
+RIDGE = 1e-6
 """Relative; differences of float32 numbers are no more exact."""
 
 REL_TOL = 5e-6
@@ -457,7 +457,7 @@ def least_squares(older, totals, lower, coefficients):
         for k in range(j + 1):
             value = totals[1 + DEPTH + j * (j + 1) // 2 + k]
             if j == k:
-                value *= 1.0 + _RIDGE
+                value *= 1.0 + RIDGE
             for q in range(k):
                 value -= lower[j, q] * lower[k, q]
             if j > k:
