@@ -2,7 +2,10 @@
 
 For each graph: whole runs of the default method to a certified error, the passes they take, the time of a
 pass by parts, the true error (against float64 power iteration with cuSPARSE, run until nothing moves), the
-time that cuSPARSE takes to the same true error, and whether all runs give the same bits.
+time that cuSPARSE takes to the same true error, and whether all runs give the same bits. Gaps are for how
+long the device waits: in a run like the first of a process, which launches its first pass kernel by kernel
+and records the second, and in one that follows another on the same rows, as runs for many seeds do, and finds
+both recorded.
 """
 
 from __future__ import annotations
@@ -179,11 +182,22 @@ class OnDevice:
             rows._landing = None
             yield Stripe(spec, self.layout.group_rows, self.backend, rows, self.stream), reads
 
-    def rank(self, settings: Settings, stripe: Stripe, reads: Any, *, recorded: bool = True) -> Ranked:
-        """One run, as :mod:`oocpr.engine.run` does it; without CUDA graphs if not `recorded`."""
+    def rank(
+        self,
+        settings: Settings,
+        stripe: Stripe,
+        reads: Any,
+        *,
+        recorded: bool = True,
+        passes: ResidentPass | None = None,
+    ) -> Ranked:
+        """One run, as :mod:`oocpr.engine.run` does it; without CUDA graphs if not `recorded`.
+
+        `passes`: those of a run before, which are recorded.
+        """
         cp.cuda.Device().synchronize()
         begun = perf_counter()
-        passes = stripe.passes(reads, recorded=recorded)
+        passes = passes or stripe.passes(reads, recorded=recorded)
         state = method.begin(settings, 1, 1 / self.nodes)
         while state.number < settings.pass_limit:
             state = stripe.run_pass(settings, state, passes)
@@ -194,6 +208,27 @@ class OnDevice:
         ranks[0] += state.carries[0]
         ranks /= ranks.sum()
         return Ranked(ranks, state.residuals, seconds, settings.bound(state.residuals[-1]))
+
+
+def busy_seconds(passes: ResidentPass, count: int, times: int = 20) -> float:
+    """Time for which a device works on a run of so many passes: what is recorded of them, without waiting.
+
+    What is swept behind the last pass's sums, which nobody waits for, is not counted.
+    """
+    to_sums, behind = passes._to_sums, passes._behind
+    assert to_sums is not None, "a run of several passes has recorded them"
+
+    def seconds(*launches: Callable[[], None]) -> float:
+        cp.cuda.Device().synchronize()
+        begun = perf_counter()
+        for _ in range(times):
+            for launch in launches:
+                launch()
+        cp.cuda.Device().synchronize()
+        return (perf_counter() - begun) / times
+
+    alone = seconds(to_sums)
+    return count * alone if behind is None else alone + (count - 1) * seconds(to_sums, behind)
 
 
 class Peer:
@@ -347,9 +382,16 @@ class Bench:
             runs.append(Ranked(None, run.residuals, run.seconds, run.bound))
         error = float(cp.abs(runs[0].ranks - exact).sum())
         seconds = float(np.median([run.seconds for run in runs]))
+        stripe, reads = next(stripes)
+        kept = stripe.passes(reads, recorded=True)
+        there.rank(settings, stripe, reads, passes=kept)
+        following = [there.rank(settings, *next(stripes), passes=kept) for _ in range(self.runs)]
+        same &= all(run.residuals == runs[0].residuals for run in following)
+        after_others = float(np.median([run.seconds for run in following]))
         with Parts() as parts:
             whole = there.rank(settings, *next(stripes), recorded=False)
         passes = len(whole.residuals)
+        busy = busy_seconds(kept, passes)
         parted = parts.seconds()
         products, vectors = parted.get("product", 0.0), sum(parted.get(part, 0.0) for part in VECTORS)
         return {
@@ -358,8 +400,10 @@ class Bench:
             "best seconds": min(run.seconds for run in runs),
             "ms a pass": 1e3 * seconds / passes,
             "ms a pass by parts": {part: 1e3 * s / passes for part, s in parted.items()},
-            "share of vectors": vectors / max(1e-12, seconds),
-            "share of gaps": 1 - sum(parted.values()) / seconds,
+            "share of vectors": vectors / max(1e-12, sum(parted.values())),
+            "share of gaps": 1 - busy / seconds,
+            "seconds after another run": after_others,
+            "share of gaps after another run": 1 - busy / after_others,
             "product GTEPS": there.edges * passes / products / 1e9,
             "bound": whole.bound,
             "true error": error,
