@@ -270,8 +270,8 @@ def pagerank(
         Not for a client.
     reproducible
         Whether the graph and the settings alone fix the plan: the same method, stripes, mixing and sweeps,
-        and so the same bits of the ranks, for any memory, of devices too, that holds it and any number of
-        threads. Otherwise less memory may mean more passes, and ranks that differ within the bound.
+        and so the same bits of the ranks, for any memory, of devices too, that holds it and any threads
+        and workers. Otherwise less memory may mean more passes, and ranks that differ within the bound.
     checkpoint
         A folder or a URL where the run is kept, after a pass, at least every minute, and nothing is left once
         it is done; or what `oocpr.engine.checkpoint.open_checkpoints` gives; None to keep nothing. After

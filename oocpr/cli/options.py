@@ -237,8 +237,8 @@ REPRODUCIBLE = flag(
     "--reproducible",
     "Fix method, stripes, mixing and sweeps by the graph and the settings alone: the same "
     "bits of the ranks for any --memory and --device-memory that hold them and any number "
-    "of threads, else exit code 4. Otherwise less memory may mean more passes, and other "
-    "last bits.",
+    "of threads and workers, else exit code 4. Otherwise less memory may mean more passes, "
+    "and other last bits.",
 )
 CLUSTER = [
     option(

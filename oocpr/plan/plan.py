@@ -379,7 +379,9 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
         return _segmented_plan(stats, request)
     stripes = len(request.bounds) or request.stripes
     if stripes is None:
-        stripes = default_stripes(stats.edges, stats.tiles, request.workers)
+        # Of a reproducible run their number does not depend on that of the workers.
+        workers = 1 if request.reproducible else request.workers
+        stripes = default_stripes(stats.edges, stats.tiles, workers)
     bounds = request.bounds or stripe_tiles(stats.tiles, stripes)
     mixed = request.method == "mixed"
     sweeps = (request.sweeps or sweeps_for(stats.local_share, stripes)) if mixed else 1

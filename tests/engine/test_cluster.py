@@ -19,6 +19,8 @@ from distributed import Client, LocalCluster, wait
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from oocpr.api import pagerank
+from oocpr.api.graphs import Graph
 from oocpr.engine import checkpoint
 from oocpr.engine.executors import dask as engine_cluster
 from oocpr.engine.executors.dask_client import known_workers
@@ -74,6 +76,16 @@ def test_any_number_of_workers_gives_the_bits_of_this_process(stored, client, wo
     assert [x.residual for x in run.history] == [x.residual for x in alone.history]
     assert [x.bytes_read for x in run.history] == [x.bytes_read for x in alone.history]
     assert run.peak_memory > 2**20
+
+
+@pytest.mark.long
+def test_reproducible_ranks_have_the_bits_of_this_process_if_nobody_says_how_many_stripes(stored, client):
+    graph = Graph(stored(GRAPH, 700))
+    scaled(client, 2)
+    how = {"method": "mixed", "reproducible": True}
+    alone, run = (pagerank(graph, **how, client=which) for which in (None, client))
+    assert run.passes == alone.passes
+    assert run.top(GRAPH.nodes) == alone.top(GRAPH.nodes)
 
 
 @pytest.mark.long

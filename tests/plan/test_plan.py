@@ -363,10 +363,10 @@ def test_a_device_remembers_fewer_passes(mixing, local_share):
     assert made.proposals == (made.sweeps > 1)
 
 
-@given(graphs(), st.integers(0, 10**13), st.booleans())
-def test_a_reproducible_plan_is_the_same_for_any_memory_that_holds_it(stats, memory, personalized):
+@given(graphs(), st.integers(0, 10**13), st.booleans(), st.integers(1, 9))
+def test_a_reproducible_plan_is_the_same_for_any_memory_that_holds_it(stats, memory, personalized, workers):
     ample = plan(2**60, stats, personalized=personalized)
-    made = plan(memory, stats, personalized=personalized, reproducible=True)
+    made = plan(memory, stats, personalized=personalized, reproducible=True, workers=workers)
     assert (made.stripes, made.mixing, made.sweeps, made.proposals, made.method, made.reads) == (
         ample.stripes, ample.mixing, ample.sweeps, ample.proposals, ample.method, ample.reads,
     )  # fmt: skip

@@ -168,6 +168,11 @@ def test_matrix_market_as_scipy_reads_it(tmp_path_factory, n, entries, symmetry,
     assert sorted(found) == sorted(zip(rows.tolist(), columns.tolist(), strict=True))
     assert source.nodes == n
     assert any("unweighted" in notice for notice in source.notices) == (field != "pattern")
+    assert any(notice.endswith(f"node 0 is row 1 of {path}.") for notice in source.notices)
+    labels = written(path.parent, "names.txt", "".join(f"page {row}\n" for row in range(n)))
+    named = open_source(path, labels=labels)
+    assert edges_of(named, max_edges) == found
+    assert not any("row 1" in notice for notice in named.notices)
 
 
 HEAD = "%%MatrixMarket matrix coordinate pattern general\n"

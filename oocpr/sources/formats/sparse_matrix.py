@@ -326,7 +326,10 @@ _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 
 class MatrixMarketFile(MatrixFile):
-    """A square matrix of Matrix Market coordinates, ids from 1; of a symmetric one both halves are edges."""
+    """A square matrix of Matrix Market coordinates; of a symmetric one both halves are edges.
+
+    Rows count from 1 in the file and, as in SciPy, from 0 as nodes.
+    """
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         with ByteStream(self.files[0]) as stream:
@@ -348,6 +351,8 @@ class MatrixMarketFile(MatrixFile):
                 f"{self.title} states {stated:,} entries and holds {lines.entries:,}.",
                 "Fetch the file again, or correct the numbers behind its comments.",
             )
+        if self.labels is None:
+            self.notices.append(f"Nodes are numbered from 0, as in SciPy: node 0 is row 1 of {self.title}.")
         if form.valued:
             self.notices.append(_UNREAD)
         if lines.zeros:
