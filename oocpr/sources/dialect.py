@@ -240,7 +240,8 @@ def is_header(rows: Sequence[Sequence[str]]) -> bool | None:
     )
     if any(numbers):
         return True
-    ends = usual_ends(first)
+    # A name that stands twice is refused as one that names no column, and is no edge.
+    ends = usual_ends([*dict.fromkeys(first)])
     places = [0, 1] if ends is None else [first.index(end) for end in ends]
     pairs = [{row[place] for place in places if place < len(first)} for row in rows]
     counts = Counter(node for pair in pairs for node in pair)

@@ -294,6 +294,9 @@ def test_json_lines_that_cannot_be_read(tmp_path, text, match):
 def test_members_that_are_not_there(tmp_path):
     path = written(tmp_path, "g.json", '{"nodes": [], "links": [], "graph": {}}\n')
     refused(path, "no obvious source column; its columns are 'nodes', 'links', 'graph'", UsageError)
+    # A header, though a name stands twice: no edge from one node to itself.
+    path = written(tmp_path, "twice.csv", "source,source,target\nann,bob,eve\n")
+    refused(path, r"no obvious source column; its columns are 'source \(1\)'", UsageError)
     path = written(tmp_path, "g.json", '{"nodes": [], "links": []}\n')
     refused(path, r"line 1: \[\] in 'nodes' is not a whole number")
 
