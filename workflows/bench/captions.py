@@ -120,10 +120,10 @@ Python does between tiles is left out. Nothing known of a stored graph predicts 
 takes: 6 to 40.
 """
 DEVICE = """
-Medians of ten runs, the fastest in brackets; all ten have the same bits. Parts are timed launched one by
-one, runs launch a pass as CUDA graphs: so gaps of small graphs are more than is said, or not measured. Of a
-later pass of cnr-2000, 281 us on another machine, the device waits 1.3; the first two, of which one is
-launched by Python and one recorded, take 820 and 470.
+Medians of ten runs, the fastest in brackets; all ten have the same bits. The device waits for a longer or
+shorter time by how fast the host is: a run like the first of a process launches its first pass kernel by
+kernel and records the second as CUDA graphs; one that follows another on the same rows, as runs for many
+seeds do, finds them recorded.
 """
 START = """
 From a store whose files are in the page cache to a certified 1e-10; compiled before. The process imports
