@@ -112,6 +112,43 @@ def test_many_names_go_from_worker_to_worker(client, tmp_path, order):
     same_store(client, tmp_path, write_names(tmp_path / "names.tsv.txt"), order=order, format="names")
 
 
+SHARED_PROCESS = """
+import sys
+
+import oocpr
+from distributed import Client, LocalCluster
+from oocpr.ingest import budget
+from oocpr.sources import base
+
+base.MIN_PART_BYTES, budget.MIN_BUCKET_EDGES = 64, 16
+first, more, names, folder = sys.argv[1:]
+with (
+    LocalCluster(
+        n_workers=3, threads_per_worker=1, processes=False, dashboard_address=":0"
+    ) as cluster,
+    Client(cluster) as client,
+):
+    oocpr.import_graph(first, f"{folder}/first", client=client)
+    oocpr.append(f"{folder}/first", more, f"{folder}/grown", client=client)
+    oocpr.import_graph(names, f"{folder}/named", format="names", client=client)
+"""
+
+
+def test_workers_may_share_a_process(tmp_path):
+    first, more = (
+        write_lines(tmp_path / name, *ids) for name, ids in (("1.txt", IDS), ("2.txt", IDS[:, ::-3] + 1))
+    )
+    names = write_names(tmp_path / "names.txt")
+    # In a process of its own: such workers close files as they are freed, which would be a warning here.
+    words = [sys.executable, "-c", SHARED_PROCESS, first, more, names, tmp_path / "theirs"]
+    (tmp_path / "theirs").mkdir()
+    subprocess.run(words, check=True)
+    oocpr.import_graph(first, tmp_path / "own" / "first")
+    oocpr.import_graph([first, more], tmp_path / "own" / "grown")
+    oocpr.import_graph(names, tmp_path / "own" / "named", format="names")
+    assert contents(tmp_path / "theirs") == contents(tmp_path / "own")
+
+
 def test_nodes_with_names_and_nodes_with_numbers_are_refused(client, tmp_path):
     folder = tmp_path / "tables.txt"
     folder.mkdir()

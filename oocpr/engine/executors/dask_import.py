@@ -115,9 +115,10 @@ class ImportWorker:
         comm = await asyncio.wait_for(pool.connect(holder.address), CONNECT_TIMEOUT)
         pool.reuse(holder.address, comm)
         ask = getattr(pool(holder.address), _HANDLER)
-        return await asyncio.wait_for(
+        answer = await asyncio.wait_for(
             ask(key=holder.key, name=name, method=method, args=list(args)), 2 * SILENT_TIMEOUT
         )
+        return answer["result"]
 
 
 def _server(worker: Any) -> Callable[..., Any]:
@@ -128,7 +129,9 @@ def _server(worker: Any) -> Callable[..., Any]:
 
         kept = worker.state.actors[key].kept[name]
         # Files are read meanwhile.
-        return to_serialize(await asyncio.to_thread(getattr(kept, method), *args))
+        result = await asyncio.to_thread(getattr(kept, method), *args)
+        # Between workers of one process, Dask unwraps what is inside a message and no message itself.
+        return {"result": to_serialize(result)}
 
     return serve
 
