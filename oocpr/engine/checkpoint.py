@@ -60,6 +60,8 @@ class KeptRun:
         """Whether the run has ended before it was good enough: what is kept of it stays."""
         self.name = uuid4().hex
         """Tells its copies from those of other runs."""
+        self.checksums: tuple[int, ...] = ()
+        """Checksums of what was kept of each stripe."""
         self.holders: tuple[tuple[str, ...], ...] = ()
         """Workers that have copies of each stripe."""
         self.copied = False
@@ -104,7 +106,7 @@ class KeptRun:
         """Write what a pass has left."""
         self.copied = True
         try:
-            self.holders = executor.save(state.number)
+            self.checksums, self.holders = executor.save(state.number)
         except DoesNotFitError as error:
             _LOG.warning("the workers keep no copy of the run: %s", error.cause)
             return
@@ -115,7 +117,7 @@ class KeptRun:
 
     def forget(self) -> None:
         """Have the run begin again: what was kept of it does not let it go on."""
-        self.number, self._state, self.holders = None, None, ()
+        self.number, self._state, self.checksums, self.holders = None, None, (), ()
 
     @contextmanager
     def stopping(self) -> Iterator[None]:
@@ -136,6 +138,7 @@ class Checkpoints(KeptRun):
         self.path = folder.path
         if last is not None:
             self.seconds_before, self.number = last["seconds"], last["pass"]
+            self.checksums = tuple(last["checksums"])
 
     @property
     def stripes(self) -> int | None:
@@ -208,8 +211,9 @@ class Checkpoints(KeptRun):
         self, job: Job, store: RankedStore, executor: Executor, state: State, history: list[PassRecord]
     ) -> None:
         """See KeptRun."""
-        executor.save(state.number)
+        self.checksums, _ = executor.save(state.number)
         facts = {
+            "checksums": self.checksums,
             "run": _facts(job, store),
             "state": _written(state),
             "history": [asdict(record) for record in history],

@@ -262,8 +262,9 @@ def _solve_kept(
             resumed = kept.resume(job, store)
             begun -= 0.0 if losses else kept.seconds_before
             job = replace(
-                job, checkpoint=kept.path, resumed=kept.number, holders=kept.holders,
-                copies="" if client is None or kept.path else kept.name, token=uuid4().hex,
+                job, checkpoint=kept.path, resumed=kept.number, checksums=kept.checksums,
+                holders=kept.holders, copies="" if client is None or kept.path else kept.name,
+                token=uuid4().hex,
             )  # fmt: skip
         try:
             return _solve_from(job, store, client, resumed, kept, begun, progress)

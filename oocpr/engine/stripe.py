@@ -83,6 +83,8 @@ class Job:
         Groups of tiles, if devices take them so; the run's tiles are these groups then.
     checkpoint, resumed
         Where checkpoints of the run are, and the pass after which it goes on from one; None for a new run.
+    checksums
+        What `StripeGroup.save` has returned of each stripe after that pass.
     copies, holders
         Name of the folders in which workers keep the run instead, and who has each stripe there.
     token
@@ -103,6 +105,7 @@ class Job:
     identity: str | None = None
     checkpoint: str = ""
     resumed: int | None = None
+    checksums: tuple[int, ...] = ()
     copies: str = ""
     holders: tuple[tuple[str, ...], ...] = ()
     token: str = field(default_factory=lambda: uuid4().hex)
@@ -313,19 +316,24 @@ class StripeGroup:
             own = (rows >= spec.row_begin) & (rows < spec.row_end)
             self.backend.restart(state, rows[own] - spec.row_begin, weights[own])
 
-    def save(self, number: int) -> None:
-        """Write what the pass `number` has left of each stripe's rows to the checkpoint."""
-        folder = CheckpointFolder(self._job.checkpoint)
+    def save(self, number: int) -> dict[int, int]:
+        """Write what the pass `number` has left of each stripe to the checkpoint; returns their checksums."""
+        folder, checksums = CheckpointFolder(self._job.checkpoint), {}
         for stripe, state in zip(self.stripes, self.states, strict=True):
             kept = self.backend.kept(state).items()
             # One after the other: of what a device has, the host has room for one.
-            folder.write_arrays(number, stripe, ((name, self.backend.bring(array)) for name, array in kept))
+            arrays = ((name, self.backend.bring(array)) for name, array in kept)
+            checksums[stripe] = folder.write_arrays(number, stripe, arrays)
+        return checksums
 
     def _restore(self, number: int) -> None:
         folder = CheckpointFolder(self._job.checkpoint)
         for stripe, state in zip(self.stripes, self.states, strict=True):
-            for name, array in self.backend.kept(state).items():
-                values = folder.read_array(number, stripe, name, array.dtype, array.size)
+            kept = self.backend.kept(state)
+            wanted = ((name, array.dtype, array.size) for name, array in kept.items())
+            read = folder.read_arrays(number, stripe, wanted, self._job.checksums[stripe])
+            # The reader comes first: it is asked once more, and compares checksums then.
+            for values, array in zip(read, kept.values(), strict=True):
                 self.backend.put(array, values)
 
     @property

@@ -1,8 +1,8 @@
 """Checkpoints of runs: what one pass leaves for the next, in a folder or at a URL.
 
 A checkpoint is whole or is not there. Arrays of a pass are written first, those of each stripe by whoever has
-them, under ``pass-NUMBER``; then ``checkpoint.json`` names that pass, and earlier ones are removed. So a
-process that is killed at any time leaves the last checkpoint as it was.
+them, under ``pass-NUMBER``; then ``checkpoint.json`` names that pass, with checksums of its stripes, and
+earlier ones are removed. So a process that is killed at any time leaves the last checkpoint as it was.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
 
 DOCUMENT, ROOT = "checkpoint.json", "zarr.json"
-FORMAT = 1
+FORMAT = 2
 
 _CHUNK, _AT_ONCE = 1 << 19, 2
 """Entries of a chunk of an array, and chunks that are written at a time."""
@@ -113,17 +113,23 @@ class CheckpointFolder:
             )
         return facts
 
-    def write_arrays(self, number: int, part: int, arrays: Iterable[tuple[str, NDArray[Any]]]) -> None:
-        """Write the arrays of one stripe, one-dimensional and one after another, for the pass `number`."""
+    def write_arrays(self, number: int, part: int, arrays: Iterable[tuple[str, NDArray[Any]]]) -> int:
+        """Write the arrays of one stripe, one-dimensional and one after another, for the pass `number`.
+
+        Returns a checksum of all of them. Those of chunks say nothing of the pass and the array they are of.
+        """
+        checksum = 0
         with writing(Path(self.path)):
             store = self._store(read_only=False)
             group = zarr.create_group(store, path=stripe_folder(number, part), zarr_format=3, overwrite=True)
             for name, values in arrays:
+                checksum = _checksum(values, checksum)
                 made = create_array(
                     group, name, values.dtype.str, values.size, max(1, min(_CHUNK, values.size)), BytesCodec()
                 )
                 for lo in range(0, values.size, _AT_ONCE * _CHUNK):
                     made[lo : lo + _AT_ONCE * _CHUNK] = values[lo : lo + _AT_ONCE * _CHUNK]
+        return checksum
 
     def publish(self, number: int, facts: dict[str, Any]) -> None:
         """Make the arrays of the pass `number` the last checkpoint, and remove those of other passes."""
@@ -138,18 +144,29 @@ class CheckpointFolder:
                     temporary.write_bytes(document)
         self.remove_passes(but=number)
 
-    def read_array(self, number: int, part: int, name: str, dtype: Any, size: int) -> NDArray[Any]:
-        """Read an array of a stripe, which has that type and size."""
-        folder = stripe_folder(number, part)
-        try:
-            stored = StoredArray(self._store(read_only=True), f"{folder}/{name}", self.path)
-            if stored.array.dtype != dtype or stored.size != size:
-                raise stored.damaged(
-                    f"{stored.name} has {stored.size} entries of {stored.array.dtype}, not {size} of {dtype}"
-                )
-            return stored.read(0, stored.size)
-        except DamagedError as error:
-            raise DamagedError(error.cause, _ANEW) from error
+    def read_arrays(
+        self, number: int, part: int, wanted: Iterable[tuple[str, Any, int]], checksum: int
+    ) -> Iterator[NDArray[Any]]:
+        """Read the arrays of a stripe, of such names, types and sizes, one after another.
+
+        `checksum` is what `write_arrays` has returned; what differs is reported behind the last array.
+        """
+        folder, found = stripe_folder(number, part), 0
+        for name, dtype, size in wanted:
+            try:
+                stored = StoredArray(self._store(read_only=True), f"{folder}/{name}", self.path)
+                if stored.array.dtype != dtype or stored.size != size:
+                    raise stored.damaged(
+                        f"{stored.name} has {stored.size} entries of {stored.array.dtype}, "
+                        f"not {size} of {dtype}"
+                    )
+                values = stored.read(0, stored.size)
+            except DamagedError as error:
+                raise DamagedError(error.cause, _ANEW) from error
+            found = _checksum(values, found)
+            yield values
+        if found != checksum:
+            raise DamagedError(f"{self.path}: {folder} has arrays that were not written there.", _ANEW)
 
     def clear(self) -> None:
         """Remove the checkpoint; in a folder, the folder as well."""
@@ -189,6 +206,11 @@ async def _listed(store: Store) -> list[str]:
 def stripe_folder(number: int, part: int) -> str:
     """Where the arrays of a stripe are, in a checkpoint of a pass."""
     return f"pass-{number}/stripe-{part}"
+
+
+def _checksum(values: NDArray[Any], before: int) -> int:
+    """CRC-32C of an array behind what has the checksum `before`."""
+    return crc32c(np.ascontiguousarray(values).view(np.uint8).data, before)
 
 
 def _is_own(name: str) -> bool:

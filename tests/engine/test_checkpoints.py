@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from distributed import Client, LocalCluster
 
 import oocpr
@@ -280,6 +281,43 @@ def test_damage_is_found(path: str, tmp_path: Path) -> None:
     assert bits(oocpr.pagerank(path, **how, checkpoint=place, resume=True)) == bits(
         oocpr.pagerank(path, **how)
     )
+
+
+def test_arrays_of_another_pass_or_name_are_found(path: str, tmp_path: Path) -> None:
+    place, how = tmp_path / "kept", {"method": "mixed", "stripes": 2}
+    chunks = {}
+    for number in (3, 4):
+        oocpr.pagerank(path, **how, checkpoint=place, resume=number > 3, max_passes=number)
+        for chunk in place.glob(f"pass-{number}/stripe-*/*/c/0"):
+            chunks[number, chunk.parts[-4], chunk.parts[-3]] = chunk.read_bytes()
+    names = [name for number, stripe, name in chunks if (number, stripe) == (4, "stripe-0")]
+    assert {"ranks", "residual", "proposal", "change-0", "step-0"} <= set(names)
+    last = place / "pass-4" / "stripe-0"
+    # A chunk has a checksum of its own, so that each of these is sound by itself.
+    mixtures = [
+        *({name: chunks[3, "stripe-0", name]} for name in ("ranks", "residual", "proposal")),
+        *({a: chunks[4, "stripe-0", b], b: chunks[4, "stripe-0", a]}
+          for a, b in (("ranks", "residual"), ("change-0", "step-0"), ("change-0", "change-1"))),
+        {name: chunks[3, "stripe-0", name] for name in ("ranks", "residual", "proposal")},
+    ]  # fmt: skip
+    for mixture in mixtures:
+        for name, content in mixture.items():
+            (last / name / "c" / "0").write_bytes(content)
+        with pytest.raises(DamagedError, match="pass-4/stripe-0 has arrays that were not written there"):
+            oocpr.pagerank(path, **how, checkpoint=place, resume=True)
+        for name in mixture:
+            (last / name / "c" / "0").write_bytes(chunks[4, "stripe-0", name])
+    again = oocpr.pagerank(path, **how, checkpoint=place, resume=True)
+    assert bits(again) == bits(oocpr.pagerank(path, **how))
+
+
+def test_checkpoints_of_an_earlier_format_are_refused(path: str, tmp_path: Path) -> None:
+    place = tmp_path / "kept"
+    oocpr.pagerank(path, method="mixed", checkpoint=place, max_passes=2)
+    text = json.loads((place / DOCUMENT).read_text())["facts"].replace('"format": 2', '"format": 1')
+    (place / DOCUMENT).write_text(json.dumps({"facts": text, "crc32c": crc32c(text.encode())}))
+    with pytest.raises(UsageError, match=r"has a checkpoint of format 1, and this version has 2\."):
+        oocpr.pagerank(path, method="mixed", checkpoint=place, resume=True)
 
 
 def test_checkpoints_may_lie_behind_a_url(path: str) -> None:

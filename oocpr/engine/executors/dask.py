@@ -45,6 +45,7 @@ from oocpr.engine.executors.dask_worker import (
     reduce_epoch,
     sweep_epoch,
 )
+from oocpr.engine.executors.local import SavedPass
 from oocpr.engine.executors.shared_memory import SharedMemory
 from oocpr.errors import DoesNotFitError, LostError, SetupError, UsageError
 from oocpr.plan.partition import stripe_owner
@@ -308,12 +309,12 @@ class DaskExecutor:
             "priority": 1,
         }
 
-    def save(self, number: int) -> tuple[tuple[str, ...], ...]:
+    def save(self, number: int) -> SavedPass:
         """See Executor; without a checkpoint each worker has a copy of its neighbour's stripes, too."""
-        self._ask("save", number, self._saved)
+        checksums = self._ask("save", number, self._saved)
         self._saved = number
         if not self._job.copies:
-            return ()
+            return SavedPass.of(checksums)
         names, of = self._names, self._owned
         if len(names) > 1:
             with self._errors():
@@ -323,7 +324,8 @@ class DaskExecutor:
                 ]
             self._wait(calls)
         owners = [names.index(name) for name in names for _ in of[name]]
-        return tuple((names[owner], names[(owner + 1) % len(names)]) for owner in owners)
+        holders = tuple((names[owner], names[(owner + 1) % len(names)]) for owner in owners)
+        return SavedPass.of(checksums, holders)
 
     def has_grown(self) -> bool:
         """See Executor; a run on devices is planned for those that it has."""

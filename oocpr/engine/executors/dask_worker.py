@@ -319,14 +319,16 @@ class StripeWorker:
         """End the epoch after the pass that is under way."""
         self._pausing = True
 
-    async def save(self, number: int, last: int | None) -> None:
+    async def save(self, number: int, last: int | None) -> dict[int, int]:
         """Write what the pass `number` has left of each stripe's rows to the checkpoint of the job.
 
-        Of copies, those of the pass `last` stay until all workers have those of this one.
+        Returns their checksums. Of copies, those of the pass `last` stay until all workers have those of
+        this one.
         """
         if self._copies is not None:
             CheckpointFolder(self._copies.path).remove_passes(but=last)
-        await self._in_thread(self._group.save, number)
+        checksums: dict[int, int] = await self._in_thread(self._group.save, number)
+        return checksums
 
     async def copy(self, number: int, stripes: Sequence[int], holder: str) -> None:
         """Have copies of what another worker has saved of its stripes."""

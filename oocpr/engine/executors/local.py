@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,19 @@ little each, and so do those of several devices: with the usual 5 ms four H200s 
 with 1.06 G edges, with this 22."""
 
 
+class SavedPass(NamedTuple):
+    """Checksum of each stripe, and the workers that have it if they keep it in folders of theirs."""
+
+    checksums: tuple[int, ...]
+    holders: tuple[tuple[str, ...], ...] = ()
+
+    @classmethod
+    def of(cls, groups: Iterable[Mapping[int, int]], holders: tuple[tuple[str, ...], ...] = ()) -> SavedPass:
+        """Put the checksums of several groups of stripes in the order of stripes."""
+        stripes = sorted(chain.from_iterable(group.items() for group in groups))
+        return cls(tuple(checksum for _, checksum in stripes), holders)
+
+
 class Executor(Protocol):
     """Carries out passes: in this process, or on the workers of a Dask client."""
 
@@ -44,11 +57,8 @@ class Executor(Protocol):
         `note` is called after each, or soon after.
         """
 
-    def save(self, number: int) -> tuple[tuple[str, ...], ...]:
-        """Write what the pass `number` has left of all rows to the checkpoint of the job.
-
-        Returns the workers that have each stripe, if that is in folders of theirs.
-        """
+    def save(self, number: int) -> SavedPass:
+        """Write what the pass `number` has left of all rows to the checkpoint of the job."""
 
     def has_grown(self) -> bool:
         """Whether workers have come that could have stripes of others."""
@@ -251,10 +261,9 @@ class LocalExecutor:
     def _put_proposals(self, proposals: Sequence[Numbers], index: int) -> None:
         self.groups[index].put_proposals(proposals)
 
-    def save(self, number: int) -> tuple[tuple[str, ...], ...]:
+    def save(self, number: int) -> SavedPass:
         """See Executor."""
-        self._backends.each(lambda index: self.groups[index].save(number))
-        return ()
+        return SavedPass.of(self._backends.each(lambda index: self.groups[index].save(number)))
 
     def has_grown(self) -> bool:
         """See Executor."""
