@@ -74,8 +74,7 @@ class Settings:
         # Numbers of NumPy would round what is computed with them, and no file takes them.
         for name in ("damping", "tol"):
             object.__setattr__(self, name, float(getattr(self, name)))
-        if not 0 < self.damping < 1:
-            raise UsageError(f"damping is {self.damping}, outside (0, 1).", "Use a value such as 0.85.")
+        _check_damping(self.damping)
         if not 0 < self.tol < math.inf:
             raise UsageError(f"tol is {self.tol}, no number above 0.", "Use a value such as 1e-10.")
         if self.max_passes is not None and self.max_passes < 1:
@@ -169,7 +168,8 @@ def coarsest_rounding(damping: float) -> float:
 
 
 def usual_reads(damping: float) -> str:
-    """Format of the fewest bits from 16 on with which a run converges."""
+    """Format of the fewest bits from 16 on with which a run converges; UsageError if none does."""
+    _check_damping(damping)
     limit = coarsest_rounding(damping)
     wide = ("bits16", "float32", "float64")
     return next((name for name in wide if READS[name].unit_rounding < limit), wide[0])
@@ -178,6 +178,11 @@ def usual_reads(damping: float) -> str:
 def power_passes(damping: float, tol: float) -> int:
     """Passes that power iteration needs at worst for a certified error of `tol`."""
     return max(1, math.ceil(math.log(tol * (1 - damping) / 2) / math.log(damping)))
+
+
+def _check_damping(damping: float) -> None:
+    if not 0 < damping < 1:
+        raise UsageError(f"damping is {damping}, outside (0, 1).", "Use a value such as 0.85.")
 
 
 def _one_of(name: str, value: str, known: object) -> None:

@@ -150,7 +150,7 @@ def test_a_chunk_that_is_cut_or_gone_is_damage(fails: Fails, store: Path) -> Non
     assert "site.zarr" in fails(5, "rank", store)
 
 
-@pytest.mark.parametrize("damping", ["0", "1", "1.5", "-0.1", "nan"])
+@pytest.mark.parametrize("damping", ["0", "1", "1.5", "-0.1", "-1", "nan"])
 def test_a_damping_outside_the_open_interval_is_refused(fails: Fails, store: Path, damping: str) -> None:
     assert "damping" in fails(2, "rank", store, f"--damping={damping}")
     assert "damping" in fails(2, "plan", store, f"--damping={damping}")

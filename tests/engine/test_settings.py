@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.number_formats import READS
-from oocpr.engine.planning import DEFAULT_READS
+from oocpr.engine.planning import DEFAULT_READS, asked_settings
 from oocpr.engine.settings import METHODS, ROUNDING, Settings, power_passes
 from oocpr.errors import UsageError
 
@@ -45,6 +45,13 @@ def test_what_cannot_be_is_refused_with_a_way_out(parameters, words):
     assert words in caught.value.cause
     assert caught.value.remedy.startswith(("Use ", "Allow "))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_damping_that_cannot_be_is_refused_before_reads_are_chosen_for_it(method):
+    for damping in (-math.inf, -2.0, -1.0, 0.0, 1.0, math.inf, math.nan):
+        with pytest.raises(UsageError, match=rf"^damping is {damping}, outside \(0, 1\)\. Use "):
+            asked_settings(method, None, damping=damping)
 
 
 @pytest.mark.parametrize("reads", READS)
