@@ -9,7 +9,8 @@ from decimal import ROUND_CEILING, Decimal
 from oocpr.errors import UsageError
 
 _SIZE = re.compile(r"\s*(\d{1,19}(?:\.\d+)?|\.\d+)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
-_TIME = re.compile(r"\s*(\d{1,12}(?:\.\d+)?|\.\d+)\s*(s|min|m|h|d|)\s*", re.IGNORECASE)
+# With an exponent, as Python writes numbers below 1e-4.
+_TIME = re.compile(r"\s*((?:\d{1,12}(?:\.\d+)?|\.\d+)(?:e-\d{1,3})?)\s*(s|min|m|h|d|)\s*", re.IGNORECASE)
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _PREFIXES = "kmgtp"
 _EXACT_COUNTS = 100_000

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.errors import UsageError
-from oocpr.units import format_bytes, format_count, format_seconds, parse_bytes
+from oocpr.units import format_bytes, format_count, format_seconds, parse_bytes, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -114,3 +114,17 @@ def test_counts_are_printed(count: float, text: str) -> None:
 )  # fmt: skip
 def test_times_are_printed(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+@given(st.floats(5e-324, 1e12, exclude_max=True))
+def test_a_number_is_a_time_in_seconds(seconds: float) -> None:
+    assert parse_seconds(seconds) == seconds
+    assert parse_seconds(f"{seconds}s") == seconds
+
+
+@pytest.mark.parametrize(
+    "time", [0.0, -5e-05, "0e-5", "1e-400", "1e-9999", "5e-", "e-5", "5e-05 weeks", True]
+)
+def test_what_is_no_time_is_refused(time: str | float) -> None:
+    with pytest.raises(UsageError, match=r" is no time\. Write a number and a unit"):
+        parse_seconds(time)

@@ -176,6 +176,14 @@ def test_a_time_limit_ends_a_run_that_is_kept(
     assert bits(again) == bits(oocpr.pagerank(path, method="mixed"))
 
 
+@pytest.mark.parametrize("seconds", [5e-05, 1e-9])
+def test_a_time_limit_below_that_of_any_pass_ends_the_run_after_the_first(
+    path: str, tmp_path: Path, seconds: float
+) -> None:
+    with pytest.raises(StoppedError, match="after pass 1: its time limit of "):
+        oocpr.pagerank(path, method="mixed", checkpoint=tmp_path / "kept", time_limit=seconds)
+
+
 def test_a_signal_ends_the_run_after_its_pass(path: str, tmp_path: Path) -> None:
     place = tmp_path / "kept"
 
