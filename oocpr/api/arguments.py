@@ -15,7 +15,7 @@ from oocpr.errors import UsageError
 from oocpr.plan.memory import SEGMENTED_METHODS
 from oocpr.progress import silent
 from oocpr.sources.base import SourceOptions
-from oocpr.units import parse_bytes
+from oocpr.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from oocpr.engine.checkpoint import Checkpoints
@@ -118,6 +118,21 @@ def _device_size(value: Any) -> tuple[str, str] | None:
     return None if type(value) is int and 0 < value < _MIN_MEMORY else _size(value)
 
 
+def _time(value: Any) -> tuple[str, str] | None:
+    """What is wrong with a time, and the remedy; None if nothing is."""
+    try:
+        parse_seconds(value if _is_a(value, str, Real) else "")
+    except UsageError as error:
+        return "no time", error.remedy
+    return None
+
+
+def _keeps_runs(value: Any) -> bool:
+    from oocpr.engine.checkpoint import Checkpoints
+
+    return isinstance(value, Checkpoints)
+
+
 _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
     (
         "top",
@@ -151,7 +166,13 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
         "Give a path as text or as pathlib.Path.",
     ),
     (
-        "path tmp labels trace seeds graph source ranks personalization start",
+        "checkpoint",
+        lambda value: _is_a(value, str, os.PathLike) or _keeps_runs(value),
+        "no path",
+        "Give a path or a URL as text, or a pathlib.Path.",
+    ),
+    (
+        "path tmp labels trace seeds checkpoint graph source ranks personalization start",
         lambda value: not isinstance(value, str | os.PathLike) or _names_a_file(value),
         "no path",
         "Give the name of a file or a folder.",
@@ -163,7 +184,7 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
         "Give the name of a column or, for text, its number.",
     ),
     (
-        "undirected reverse header predict personalized overwrite resume reproducible",
+        "undirected reverse header predict personalized overwrite resume reproducible fpga",
         _kind(bool),
         "neither True nor False",
         "Give True or False.",
@@ -187,8 +208,8 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
 
 def check_argument(name: str, value: Any) -> None:
     """Raise UsageError, with its name, for a value that a parameter cannot have."""
-    sizes = {"memory": _size, "device_memory": _device_size}
-    found = sizes[name](value) if name in sizes else None
+    quantities = {"memory": _size, "device_memory": _device_size, "time_limit": _time}
+    found = quantities[name](value) if name in quantities else None
     for names, holds, problem, remedy in _RULES:
         if found is None and name in names.split() and not holds(value):
             found = problem, remedy

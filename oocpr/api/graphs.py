@@ -253,18 +253,15 @@ def import_graph(
     3
     """
     from oocpr.ingest.build import build_store
-    from oocpr.sources import open_source
     from oocpr.sources.files import check_apart
     from oocpr.store.graph import open_store
 
     progress = as_progress(progress)
-    if isinstance(source, Graph):
-        raise UsageError(f"source is {source!r}, which is stored already.", "Copy its folder, or rank it.")
     budget = parse_bytes(memory)
     duplicates = options.pop("duplicates", None)
     sources = source if isinstance(source, list | tuple) else [source]
     check_apart([path], [*sources, options.get("labels")])
-    opened = open_source(source, **cast("SourceOptions", options))
+    opened = _opened_source(source, options)
     _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
     reasons: list[str] = []
     left: list[str] = []
@@ -291,6 +288,17 @@ def import_graph(
     if duplicates is None and stored.duplicates:
         notices += _duplicate_notices(source, stored.duplicates, weighted=stored.weighted)
     return Graph(open_store(path), notices=notices, reason=next(iter(reasons), None))
+
+
+def _opened_source(source: Any, options: ImportOptions) -> Source:
+    from oocpr.sources import open_source
+
+    if isinstance(source, Graph):
+        raise UsageError(
+            f"source is {source!r}, which is stored already.",
+            "Give what it was imported from, copy its folder, or rank it.",
+        )
+    return open_source(source, **cast("SourceOptions", options))
 
 
 def _count_passes(path: Path, memory: int, progress: Progress) -> int:
@@ -514,7 +522,6 @@ def append(
     4
     """
     from oocpr.ingest.append import append_store
-    from oocpr.sources import open_source
     from oocpr.store.graph import open_store
 
     progress = as_progress(progress)
@@ -522,7 +529,7 @@ def append(
     duplicates = options.pop("duplicates", None)
     if options.get("labels") is not None:
         raise UsageError("A labels file is given with edges that are added.", "Leave the labels file out.")
-    opened = open_source(source, **cast("SourceOptions", options))
+    opened = _opened_source(source, options)
     budget = parse_bytes(memory)
     _LOG.info("adding %s to %s, as %s, with at most %d bytes of memory", opened.name, old.path, path, budget)
     left: list[str] = []

@@ -261,12 +261,7 @@ def _check(table: str, key: str, value: Any) -> None:
     """Raise UsageError, with the key, for a value that it cannot have."""
     if table == "publish" and key == "report" and value == "":
         return
-    if key == "time_limit":
-        try:
-            parse_seconds(value)
-        except OocprError as error:
-            raise UsageError(f"{key} is {render_argument(value)}, no time.", error.remedy) from error
-    elif key in _RULES:
+    if key in _RULES:
         holds, remedy = _RULES[key]
         if not holds(value):
             raise UsageError(f"{key} is {render_argument(value)}.", remedy)

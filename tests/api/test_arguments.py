@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from scipy.sparse import csr_array
 
 import oocpr
 from oocpr.api import as_graph
@@ -99,6 +100,36 @@ def test_what_a_run_cannot_take_is_refused_by_name(graph: oocpr.Graph, name: str
 def test_what_gives_no_weights_is_refused_by_name(graph: oocpr.Graph, name: str, value: Any) -> None:
     known = value if isinstance(value, str) and 0 < len(value) < 99 and value != "\0" else name
     refused(oocpr.pagerank, known, graph, **{name: value})
+
+
+KEPT = [
+    *(("checkpoint", value) for value in (5, True, b"x", [], {}, object(), np.ones(2), csr_array(np.eye(2)))),
+    *(("checkpoint", value) for value in ("", "\0", LONG, Path(LONG))),
+    *(("time_limit", value) for value in (True, b"4h", [], np.ones(2), csr_array(np.eye(2)), 1j, object())),
+    *(("time_limit", value) for value in ("", "4 fortnights", 0, -1.0, math.nan, math.inf, 10**400)),
+]
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "time_limit"])
+def test_what_keeps_no_run_is_refused_by_name(graph: oocpr.Graph, tmp_path: Path, name: str) -> None:
+    for parameter, value in KEPT:
+        if parameter == name:
+            refused(oocpr.pagerank, f"{name} is ", graph, **{"checkpoint": tmp_path / "kept", name: value})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_has_an_fpga_or_none(graph: oocpr.Graph) -> None:
+    for value in ("no", 0, None, np.ones(2), csr_array(np.eye(2))):
+        refused(oocpr.plan, "fpga is ", graph, fpga=value)
+
+
+def test_a_stored_graph_is_no_source_of_edges(graph: oocpr.Graph, tmp_path: Path) -> None:
+    for call, first in ((oocpr.import_graph, []), (oocpr.append, [graph])):
+        with pytest.raises(
+            UsageError, match=r"^source is Graph\(3 nodes, .*\), which is stored already\. Give "
+        ):
+            call(*first, graph, tmp_path / "g.zarr")
+    assert not list(tmp_path.iterdir())
 
 
 NO_STORE = (FRAME, None, 5, b"x", [], {}, (np.array([0]), np.array([1])), object())

@@ -252,9 +252,10 @@ def test_what_cannot_be_is_refused(path: str, tmp_path: Path) -> None:
     for how, cause in (
         ({"resume": True}, "is to go on and has no checkpoint"),
         ({"time_limit": "4h"}, "has a time limit and has no checkpoint"),
-        ({"checkpoint": place, "time_limit": "4 fortnights"}, "is no time"),
+        ({"checkpoint": place, "time_limit": "4 fortnights"}, "'4 fortnights', no time"),
         ({"checkpoint": place, "method": "components"}, "method components is not kept"),
-        ({"checkpoint": tmp_path / ("no" * 200)}, "cannot be written"),
+        ({"checkpoint": tmp_path / ("no" * 200)}, "checkpoint is a PosixPath, no path"),
+        ({"checkpoint": Path(path, "zarr.json", "kept")}, "cannot be written"),
     ):
         with pytest.raises(UsageError, match=cause):
             oocpr.pagerank(path, **how)
