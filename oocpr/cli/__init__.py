@@ -6,20 +6,15 @@ Every way to end has one exit code, listed in `EXIT_CODES`; errors of `oocpr.err
 from __future__ import annotations
 
 import atexit
-import contextlib
 import errno
 import gc
 import io
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from types import FrameType
+from oocpr.cli.interrupts import stopping_like_ctrl_c
 
 USAGE = 2
 NOT_CONVERGED = 3
@@ -63,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not _take_streams():
         return fail("standard output is closed.", "Send it to a file, or to /dev/null.", USAGE)
     try:
-        with _stopping_like_ctrl_c() as asked:
+        with stopping_like_ctrl_c() as asked:
             return _run(words, asked)
     except BrokenPipeError:
         from oocpr.cli.output import discard_output
@@ -94,30 +89,6 @@ def _take_streams() -> bool:
             # Names come from strangers' files, and terminals have few letters.
             stream.reconfigure(errors="backslashreplace")
     return sys.stdout is not None
-
-
-@contextlib.contextmanager
-def _stopping_like_ctrl_c() -> Iterator[list[int]]:
-    """Let a closed terminal and a batch system's end of time clean up as Ctrl-C does; gives what has come."""
-    asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-        signal.default_int_handler(number, frame)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        for number, handler in before.items():
-            # What nohup has set to be ignored stays ignored.
-            if handler in (signal.SIG_DFL, signal.default_int_handler):
-                signal.signal(number, interrupt)
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _run(words: list[str], asked: Sequence[int]) -> int:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 TWO_LINES = re.compile(r"error: .+\nremedy: .+\n")
 
+NEVER = ("--method", "power", "--reads", "float64", "--damping", 0.99999, "--tol", 1e-8)
+"""Settings of a run that takes minutes."""
+
 # Compiled functions are loaded, and kept for later runs, before files may not grow any more.
 LIMITED = """
 import pathlib, resource, sys, tempfile
@@ -214,11 +217,76 @@ sys.exit(oocpr.cli.main())
     assert TWO_LINES.fullmatch(done.stderr), done.stderr
 
 
+LOSING = """
+import ctypes, signal, sys
+import numba.core.codegen
+import oocpr.api
+import oocpr.cli
+
+place, number = sys.argv[1], int(sys.argv[2])
+came = []
+
+def come(*_):
+    if not came:
+        came.append(number)
+        signal.raise_signal(number)
+    return 0
+
+class Destroyed:
+    def __del__(self):
+        come()
+
+def callback():
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    ctypes.CDLL(None).qsort((ctypes.c_int * 2)(2, 1), 2, 4, kind(come))
+
+def before(do, function):
+    def both(*words, **options):
+        do()
+        return function(*words, **options)
+    return both
+
+if place == "loading":
+    library = numba.core.codegen.JITCodeLibrary
+    library._object_getbuffer_hook = before(come, library._object_getbuffer_hook)
+    library._object_compiled_hook = before(come, library._object_compiled_hook)
+else:
+    oocpr.api.pagerank = before({"callback": callback, "destruction": Destroyed}[place], oocpr.api.pagerank)
+
+# What is started in the background ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+code = oocpr.cli.main(sys.argv[3:])
+assert came
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [
+        ("loading", signal.SIGINT),
+        ("callback", signal.SIGTERM),
+        ("destruction", signal.SIGHUP),
+    ],
+)
+def test_an_interrupt_that_python_would_show_and_forget_ends_the_run(
+    environment: dict[str, str], graph: Path, tmp_path: Path, place: str, number: signal.Signals
+) -> None:
+    output = tmp_path / "ranks.csv"
+    output.write_text("what stood here")
+    words = [sys.executable, "-c", LOSING, place, str(int(number)), "rank", graph, *NEVER, "-o", output]
+    done = subprocess.run(
+        list(map(str, words)), env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert TWO_LINES.fullmatch(done.stderr), done.stderr
+    assert output.read_text() == "what stood here"
+
+
 @pytest.mark.long
 def test_an_interrupted_run_leaves_nothing(process: Start, graph: Path, tmp_path: Path) -> None:
     terminal = Terminal()
-    never = ("--method", "power", "--reads", "float64", "--damping", 0.99999, "--tol", 1e-8)
-    words = ("rank", graph, *never, "-o", tmp_path / "ranks.parquet")
+    words = ("rank", graph, *NEVER, "-o", tmp_path / "ranks.parquet")
     done = process(*words, stdout=subprocess.PIPE, stderr=terminal.writing)
     terminal.wait_for("ranking")
     interrupted(done, terminal)
