@@ -102,6 +102,22 @@ def test_columns_that_are_not_obvious_are_asked_for(columns, named):
         read(open_source(held, source_column=named[0], target_column=named[1]))
 
 
+@pytest.mark.parametrize(
+    ("names", "weight", "twice"),
+    [
+        (["source", "target", "w", "w"], "w", "w"),
+        (["source", "target", "source", "w"], None, "source"),
+        (["source", "w", "target", "target"], "w", "target"),
+    ],
+)
+def test_two_columns_of_one_name_are_refused(tmp_path, names, weight, twice):
+    held = pa.table([[1], [2], [3], [4]], names=names)
+    pq.write_table(held, tmp_path / "twice.parquet")
+    for spec in (held, tmp_path / "twice.parquet"):
+        with pytest.raises(InputError, match=rf"has two columns '{twice}'"):
+            read(open_source(spec, weight=weight))
+
+
 def test_columns_of_what_has_none_are_refused(tmp_path, data):
     for spec in (data / "tiny" / "site.txt", (np.array([0]), np.array([1])), nx.DiGraph([(0, 1)])):
         with pytest.raises(UsageError, match="no names of columns"):

@@ -274,6 +274,7 @@ class ArrowTable(TableSource):
                 "Give columns of other names each, of numbers or of text.",
             ) from error
         columns = self._chosen(_kinds_of(reader.schema), self.title)
+        _check_columns(reader.schema, columns, self.title)
         yield from (batch.select(columns) for batch in reader)
 
 
