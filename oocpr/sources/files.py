@@ -410,7 +410,13 @@ def _errors_naming(url: str) -> Iterator[None]:
         ) from error
 
 
-_MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd", ".bz2": b"BZh"}
+_SKIPPABLE = tuple(bytes((first, 0x2A, 0x4D, 0x18)) for first in range(0x50, 0x60))
+_MAGIC = {
+    ".gz": (b"\x1f\x8b",),
+    ".xz": (b"\xfd7zXZ\x00",),
+    ".zst": (b"\x28\xb5\x2f\xfd", *_SKIPPABLE),  # pzstd writes the lengths of frames into some to be skipped
+    ".bz2": (b"BZh",),
+}
 _READ_BYTES = 1 << 16
 COMPRESSED = tuple(_MAGIC)  # suffixes of compressed files
 
@@ -542,7 +548,7 @@ class ByteStream:
         suffix = self._suffix
         if suffix not in _MAGIC:
             suffix = next((known for known, magic in _MAGIC.items() if head.startswith(magic)), "")
-        elif head and not _MAGIC[suffix].startswith(head[: len(_MAGIC[suffix])]):
+        elif head and not any(magic.startswith(head[: len(magic)]) for magic in _MAGIC[suffix]):
             raise InputError(
                 f"{self.title} does not begin as a {suffix} archive does.",
                 "Take the suffix off if the file is not compressed, or fetch it again.",

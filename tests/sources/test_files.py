@@ -451,6 +451,24 @@ def test_a_packing_is_recognised_without_its_suffix(tmp_path, suffix):
     assert drain(path)[0] == TEXT
 
 
+@pytest.mark.parametrize("suffix", ["", ".zst"])
+@pytest.mark.parametrize("kind", [0x50, 0x5F])
+@pytest.mark.parametrize("size", [0, 4, 100_000])
+def test_frames_of_zstandard_that_are_to_be_skipped_are_skipped(tmp_path, suffix, kind, size):
+    # As pzstd writes them before each frame, with its length.
+    skipped = bytes((kind, 0x2A, 0x4D, 0x18)) + size.to_bytes(4, "little") + b"7" * size
+    frames = [COMPRESS[".zst"](TEXT[:1000]), COMPRESS[".zst"](TEXT[1000:])]
+    compressed = skipped + frames[0] + skipped + frames[1]
+    assert zstandard.ZstdDecompressor().stream_reader(compressed, read_across_frames=True).read() == TEXT
+    path = tmp_path / f"graph.txt{suffix}"
+    path.write_bytes(compressed)
+    assert drain(path)[0] == TEXT
+    for cut in (len(skipped) - 1, len(skipped) + 9, len(compressed) - 1):
+        path.write_bytes(compressed[:cut])
+        with pytest.raises(InputError, match="ends in the middle"):
+            drain(path)
+
+
 @pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("share", [0.5, 0.9, 1.0])
 def test_an_archive_cut_anywhere_ends_in_the_middle(tmp_path, suffix, share):
