@@ -367,18 +367,20 @@ def remote_error(url: str, error: BaseException, done: str = "read") -> LostErro
     return None if behind is None else remote_error(url, behind, done)
 
 
-def server_options(url: str) -> dict[str, Any]:
+def server_options(url: str, *, raw: bool = False) -> dict[str, Any]:
     """Options of fsspec with which a server is waited for as long as it goes on answering.
 
+    With `raw`, what is compressed comes as it is, also if the server calls that an encoding of the transfer.
     Raises ImportError if the library for its protocol is not installed.
     """
     if not url.startswith(("http://", "https://")):
         return {}
     from aiohttp import ClientTimeout
 
-    return {
-        "client_kwargs": {"timeout": ClientTimeout(sock_connect=SERVER_TIMEOUT, sock_read=SERVER_TIMEOUT)}
-    }
+    timeout = ClientTimeout(sock_connect=SERVER_TIMEOUT, sock_read=SERVER_TIMEOUT)
+    # aiohttp takes the start of an archive for all of it. What the server would compress, it is to leave.
+    kept = {"auto_decompress": False, "headers": {"Accept-Encoding": "identity"}} if raw else {}
+    return {"client_kwargs": {"timeout": timeout, **kept}}
 
 
 @contextmanager

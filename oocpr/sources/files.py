@@ -387,7 +387,7 @@ def _file_system(url: str) -> tuple[Any, str]:
         import fsspec
 
         with _errors_naming(url):
-            system, path = fsspec.core.url_to_fs(url, **server_options(url))
+            system, path = fsspec.core.url_to_fs(url, **server_options(url, raw=True))
     except ImportError as error:
         known = any(package in str(error) for package in EXTRAS["cloud"].split())
         remedy = install_remedy("cloud") if known else "Install the library that is named."
@@ -549,9 +549,10 @@ class ByteStream:
         if suffix not in _MAGIC:
             suffix = next((known for known, magic in _MAGIC.items() if head.startswith(magic)), "")
         elif head and not any(magic.startswith(head[: len(magic)]) for magic in _MAGIC[suffix]):
+            unsuffixed = "Save it under a name" if isinstance(self._input, RemoteFile) else "Give it a name"
             raise InputError(
                 f"{self.title} does not begin as a {suffix} archive does.",
-                "Take the suffix off if the file is not compressed, or fetch it again.",
+                f"{unsuffixed} without the suffix if the file is not compressed, or fetch it again.",
             )
         buffered = io.BufferedReader(self._file, _READ_BYTES)
         if suffix == ".gz":
