@@ -272,6 +272,8 @@ _KINDS = (
     (rb"Obj\x01", "an Avro file", _TABLE),
     (rb"7z\xbc\xaf\x27\x1c|Rar!\x1a\x07", "an archive of 7-Zip or RAR", _UNPACK),
     (rb".{257}ustar", "a tar archive", _UNPACK),
+    # Of a size that is not said, or below a terabyte.
+    (rb"\x5d\x00\x00.{2}(\xff{8}|.{5}\x00{3})", "an .lzma archive", "Unpack it, or compress it as .xz."),
     (
         rb"(.*\n)?adj_lists:\s",
         "a description of a GraphAr archive",

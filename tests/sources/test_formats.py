@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import subprocess
 import sys
 import warnings
@@ -508,6 +509,10 @@ def test_names_may_begin_with_a_hash(tmp_path):
     assert source.locate(1).endswith("line 4")
 
 
+LZMA = lzma.compress(b"1 2\n", lzma.FORMAT_ALONE)
+LZMA_OF_KNOWN_SIZE = LZMA[:5] + (4).to_bytes(8, "little") + LZMA[13:]
+
+
 @pytest.mark.parametrize(
     ("first", "what"),
     [
@@ -524,6 +529,8 @@ def test_names_may_begin_with_a_hash(tmp_path):
         (b"<!DOCTYPE html>", "an HTML page"),
         (b"<?xml version", "GraphML"),
         (bytes(257) + b"ustar", "a tar archive"),
+        (LZMA, "an .lzma archive"),
+        (LZMA_OF_KNOWN_SIZE, "an .lzma archive"),
     ],
 )
 @pytest.mark.parametrize("name", ["a.csv", "a.xlsx", "a"])
