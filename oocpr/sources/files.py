@@ -352,12 +352,16 @@ def input_files(specs: Sequence[AnyPath]) -> list[InputFile]:
 def check_apart(outputs: Sequence[str | os.PathLike[str]], inputs: Iterable[object]) -> None:
     """Refuse outputs that would replace what is read, lie inside it, or replace each other.
 
-    Inputs that are no paths are passed over; symbolic links to one file are that file. Raises UsageError.
+    So is standard input for two inputs. Inputs that are no paths are passed over; symbolic links to one file
+    are that file. Raises UsageError.
     """
+    read = [os.fspath(spec) for spec in inputs if isinstance(spec, str | os.PathLike)]
+    if read.count("-") > 1:
+        raise UsageError("standard input is given for two inputs.", "Name a file for all but one of them.")
     files = [
         found
-        for spec in inputs
-        if isinstance(spec, str | os.PathLike) and "://" not in (text := os.fspath(spec))
+        for text in read
+        if "://" not in text
         for found in ([text] if Path(text).exists() else glob.glob(text, recursive=True))  # noqa: PTH207
     ]
     made: dict[str, str] = {}

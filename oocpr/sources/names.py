@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from oocpr.errors import InputError
 from oocpr.jit import entry, inner
 from oocpr.sources.block import Strings
-from oocpr.sources.files import COMPRESSED, ByteStream, input_file, uncompressed_name
+from oocpr.sources.files import COMPRESSED, ByteStream, LocalFile, input_file, uncompressed_name
 from oocpr.sources.lines import LineReader
 
 if TYPE_CHECKING:
@@ -155,6 +155,9 @@ class FileLabels:
     """
 
     def __init__(self, path: AnyPath) -> None:
+        file = input_file(path)
+        if not file.reopenable or (isinstance(file, LocalFile) and file.path.is_fifo()):
+            raise InputError(f"{file} can be read only once.", "Write the labels to a file and name that.")
         self._path = path
         self._count = sum(names.size for names in listed_names(path, _CHUNK, skip=False))
         if not self._count:

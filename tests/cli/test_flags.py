@@ -36,6 +36,23 @@ def test_a_column_that_was_not_used_is_said_with_its_flag(
         assert (answer.code, answer.err) == (0, note)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("import", "-", "-o", "g.zarr", "--labels", "-"),
+        ("rank", "-", "--labels", "-"),
+        ("rank", "links.parquet", "--personalization", "-", "--seeds", "-"),
+    ],
+)
+def test_standard_input_is_one_input(
+    fails: Run, links: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(links.parent)
+    assert fails(2, *words) == "standard input is given for two inputs."
+    with pytest.raises(UsageError, match="standard input is given for two inputs"):
+        oocpr.import_graph("-", links.with_suffix(".zarr"), labels="-")
+
+
 def test_weights_of_duplicates_are_added_and_that_is_said(
     oocpr_command: Run, links: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import os
 import subprocess
 import sys
 import warnings
@@ -130,6 +131,21 @@ def test_bad_labels_are_refused(tmp_path):
     labels.write_bytes(b"a\nb\xff\n")
     with pytest.raises(InputError, match=r"line 2: .*UTF-8"):
         edges_of(open_source(graph, labels=labels))
+
+
+def test_labels_that_can_be_read_only_once_name_the_nodes_of_names_alone(tmp_path):
+    for text, expected in (("0 1\n", None), ("b\ta\n", [("b", "a")])):
+        reading, writing = os.pipe()
+        os.write(writing, b"a\nb\n")
+        os.close(writing)
+        source = open_source(written(tmp_path, "web.tsv", text), labels=f"/dev/fd/{reading}")
+        if expected is None:
+            with pytest.raises(InputError, match=f"/dev/fd/{reading} can be read only once") as caught:
+                read(source)
+            assert caught.value.remedy == "Write the labels to a file and name that."
+        else:
+            assert read(source).edges == expected
+        os.close(reading)
 
 
 def test_labels_must_be_as_many_as_rows(tmp_path):
