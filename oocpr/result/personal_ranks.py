@@ -24,6 +24,7 @@ from oocpr.result.ranks import (
     largest,
 )
 from oocpr.store.remote import local_file
+from oocpr.units import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +104,10 @@ class PersonalRanks:
         numbers, counts, rows, values = next(self._batches(min(3, self._count(None)), shown))
         named = iter(zip(self._names_of(rows), values.tolist(), strict=True))
         table = [
-            (self.seeds[number], ", ".join(f"{node} {value:.4g}" for node, value in islice(named, count)))
+            (
+                printable(self.seeds[number]),
+                ", ".join(f"{printable(node)} {value:.4g}" for node, value in islice(named, count)),
+            )
             for number, count in zip(numbers, counts, strict=True)
         ]
         return html_table(table, header=("seed", "largest ranks"), caption=repr(self))

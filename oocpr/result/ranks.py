@@ -28,7 +28,7 @@ from oocpr.result.names import (
     zip_blocks,
 )
 from oocpr.store.remote import is_url, local_file
-from oocpr.units import format_error_bound
+from oocpr.units import format_error_bound, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -323,7 +323,7 @@ class Ranks:
         return f"Ranks({self.nodes:,} nodes, {bound}, {state}, {self.run.passes} passes)"
 
     def _repr_html_(self) -> str:
-        rows = ((node, f"{rank:.4g}") for node, rank in self.each_of_top(10))
+        rows = ((printable(node), f"{rank:.4g}") for node, rank in self.each_of_top(10))
         return html_table(rows, header=("node", "rank"), caption=repr(self))
 
     def chunks(self) -> Iterator[NDArray[np.float64]]:

@@ -85,6 +85,20 @@ def test_without_matplotlib(graph, monkeypatch):
         oocpr.pagerank(graph).plot()
 
 
+def test_notebooks_show_names_from_strangers_as_reports_do(tmp_path):
+    graph = tmp_path / "strange.tsv"
+    graph.write_text("a\u202eb\ta\0b\n<b>\ta\0b\n")
+    one = oocpr.pagerank(graph)
+    many = oocpr.pagerank(graph, personalization=[{"a\u202eb": 1}, {"<b>": 1}], top=3)
+    one.to_html(tmp_path / "page.html")
+    for shown in (one._repr_html_(), many._repr_html_(), (tmp_path / "page.html").read_text()):
+        assert "\0" not in shown
+        assert "\u202e" not in shown
+        assert r"a\x00b" in shown
+        assert "&lt;b&gt;" in shown
+        assert r"a\u202eb" in shown
+
+
 def test_notebooks_show_tables(graph):
     ranks = oocpr.pagerank(graph)
     shown = ranks._repr_html_()
