@@ -555,7 +555,9 @@ BENCH_PAPERS = [
 # Not behind what a path, an address or a quoted word may have before it.
 _WITH_VALUE = re.compile(r"""(?<![\w.'"/?&=-])([a-z_]+)=("[^"]*"|'[^']*'|[\w+-]+(?:\.\w+)*)""")
 _NAME = re.compile(r"""(?<![\w.'"/?&=-])([a-z]+(?:_[a-z]+)+)(?![\w'"/=(-])""")
+_LEFT_OUT = re.compile(r"(?:(?<=[Ll]eave )|\bthe (?=client))([a-z]+)(?= out\b)")
 _SUBJECT = re.compile(r"([a-z_]+)(?= is )")
+_UNUSED = re.compile(r"(?:(?<= take no )|(?<= takes no ))([a-z_]+)(?=\.$)")
 
 
 def in_flags(text: str) -> str:
@@ -563,22 +565,28 @@ def in_flags(text: str) -> str:
 
     >>> in_flags('weight="net weight" takes them; or leave resume=True and source_column out.')
     "--weight 'net weight' takes them; or leave --resume and --source-column out."
+    >>> in_flags("Leave stripes out, or leave the client out.")
+    'Leave --stripes out, or leave --workers and --scheduler out.'
     >>> in_flags("See http://a.org/?weight=3.")
     'See http://a.org/?weight=3.'
     """
-    return _NAME.sub(_named, _WITH_VALUE.sub(_valued, text))
+    return _LEFT_OUT.sub(_named, _NAME.sub(_named, _WITH_VALUE.sub(_valued, text)))
 
 
 def cause_in_flags(text: str) -> str:
-    """Write a cause, which may quote anything, with a flag if its first word is a parameter.
+    """Write a cause, which may quote anything, with a flag if it begins with a parameter, or takes no such.
 
     >>> cause_in_flags("max_passes is 0."), cause_in_flags("web.txt: weight=3 is there.")
     ('--max-passes is 0.', 'web.txt: weight=3 is there.')
+    >>> cause_in_flags("method cpms2 takes no client.")
+    'method cpms2 takes no --workers and --scheduler.'
     """
-    return _SUBJECT.sub(_named, text, count=1) if _SUBJECT.match(text) else text
+    return _UNUSED.sub(_named, _SUBJECT.sub(_named, text, count=1) if _SUBJECT.match(text) else text)
 
 
 def _named(found: re.Match[str]) -> str:
+    if found[1] == "client":  # made of the options `CLUSTER`
+        return "--workers and --scheduler"
     option = _BY_PARAMETER.get(found[1])
     return found[0] if option is None else max(option.opts, key=len)
 

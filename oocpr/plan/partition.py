@@ -75,7 +75,7 @@ def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
     if not 1 <= stripes <= tiles:
         raise UsageError(
             f"{stripes} stripes were asked for and the graph has {tiles} tiles.",
-            f"Use 1 to {tiles} stripes, or import with smaller tiles.",
+            f"Leave stripes out{f', or use 1 to {tiles}' * (tiles > 1)}.",
         )
     bounds = [tiles * stripe // stripes for stripe in range(stripes + 1)]
     return tuple(pairwise(bounds))

@@ -68,9 +68,18 @@ def test_seeds_that_do_not_converge_end_with_their_exit_code(files, capsys):
         (["--sort", "rank"], "by seed and rank"),
         (["-o", "R.zarr"], "by seed and rank"),
         (["-o", "-", "--json", "-"], "both want standard output"),
-        (["--stripes", "2"], "2 stripes were asked for and the graph has 1 tiles"),
-        (["--start", "r.parquet"], "take no start"),
-        (["--checkpoint", "kept"], "take no checkpoint"),
+        (
+            ["--stripes", "2"],
+            "2 stripes were asked for and the graph has 1 tiles.\nremedy: Leave --stripes out.\n",
+        ),
+        (["--start", "r.parquet"], "take no --start.\nremedy: Leave --start out, or rank one"),
+        (["--checkpoint", "kept"], "take no --checkpoint.\nremedy: Leave --checkpoint out"),
+        (["--time-limit", "3h"], "take no --time-limit.\nremedy: Leave --time-limit out"),
+        pytest.param(
+            ["--workers", "1"],
+            "take no --workers and --scheduler.\nremedy: Leave --workers and --scheduler out",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_does_not_go_with_seeds_is_refused(files, tmp_path, monkeypatch, capsys, words, problem):
