@@ -102,6 +102,9 @@ _BY_PARAMETER: dict[str, click.Option] = {}
 METHODS = ("auto", "components", "mixed", "residual", "power", "cpms2", "cpms4")
 READS = ("float64", "float32", "bits16", "bits8")
 DEVICES = ("auto", "cpu", "cuda", "cuda:0", "cuda:all")
+FORMATS = "text, csv, csv_names, jsonl, matrixmarket, npz, npy, parquet, bvgraph, gr0, hollins, names"
+WIKIPEDIA = tuple(f"wikipedia-{day}" for day in (20051105, 20060925, 20061104, 20070206))
+SHAPES = ("su", "su+ucb", *WIKIPEDIA, "edu-2001")
 KERNELS = (
     "balanced", "csr-scalar", "csr-16", "csr-vector", "binned", "ell", "edges", "exchange", "chunked", "bcsr",
 )  # fmt: skip
@@ -294,9 +297,9 @@ DUPLICATE_EDGES = option(
 EDGES = [
     option(
         "--format NAME",
-        "How the source is written: text, csv, csv_names, jsonl, matrixmarket, npz, npy, parquet, "
-        "bvgraph, gr0, hollins, names.",
+        f"How the source is written: {FORMATS}.",
         implied="by its name and first lines",
+        values=FORMATS.split(", "),
     ),
     flag("--undirected", "Take each edge in both directions."),
     flag("--reverse", "Take each edge in the other direction: a node ranks high that points to such nodes."),
@@ -376,12 +379,7 @@ RMAT = [
     ),
 ]
 WU = [
-    option(
-        "--like NAME",
-        "su, su+ucb, wikipedia-20051105, wikipedia-20060925, wikipedia-20061104, wikipedia-20070206 or "
-        "edu-2001.",
-        required=True,
-    ),
+    option("--like NAME", f"{_either(SHAPES)}.", required=True, values=SHAPES),
     option("--scale-down N", "Divide rows and edges by N, up to 1000.", default=1),
 ]
 

@@ -14,6 +14,8 @@ from oocpr.cli import options
 from oocpr.engine.cuda.baselines import KERNELS
 from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import METHODS
+from oocpr.sources.registry import FORMATS
+from oocpr.sources.wu import SHAPES
 
 
 def completed(words: str) -> list[str]:
@@ -39,6 +41,9 @@ def completed(words: str) -> list[str]:
         ("oocpr import --order b", ["plain,bfs"]),
         ("oocpr rank web.zarr --stop ", ["plain,certified", "plain,residual"]),
         ("oocpr rank web.zarr --device cuda:", ["plain,cuda:0", "plain,cuda:all"]),
+        ("oocpr import links --format csv", ["plain,csv", "plain,csv_names"]),
+        ("oocpr append web.zarr links --format b", ["plain,bvgraph"]),
+        ("oocpr generate wu --like s", ["plain,su", "plain,su+ucb"]),
         ("oocpr rank we", ["file,we"]),
         ("oocpr import links.txt -o li", ["file,li"]),
         ("oocpr top ranks.parquet -k ", []),
@@ -52,6 +57,8 @@ def test_values_are_those_that_there_are() -> None:
     assert ("auto", *METHODS) == options.METHODS
     assert set(options.READS) == set(READS)
     assert set(options.KERNELS) == {"balanced", *KERNELS}
+    assert options.FORMATS.split(", ") == [*FORMATS]
+    assert (*SHAPES,) == options.SHAPES
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no Bash")
