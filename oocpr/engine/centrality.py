@@ -256,6 +256,9 @@ def find_eigenvector(
         eigenvalue, residual = float(found[0, 0]), float(abs(found[1, 0]))
         if found.shape[1] > 1:
             _, gap, weights = _dominant(found)
+        else:
+            # One product leaves power iteration: the matrix times the first is this of it, and the second.
+            weights = np.array([eigenvalue, 1.0])
         most = max(most, eigenvalue + residual)
         if eigenvalue + residual <= _NOTHING * most:
             raise _without_cycle()

@@ -185,6 +185,28 @@ def test_passes_that_run_out_are_an_outcome(data: Path) -> None:
     assert "not converged" in repr(hubs)
 
 
+@pytest.mark.parametrize("passes", [1, 2, 14])
+def test_the_last_passes_of_a_search_are_none_too_few(passes: int) -> None:
+    # With 14, one product is left to a search that has made more before.
+    matrix = sp.sparse.random_array((200, 200), density=0.02, rng=np.random.default_rng(5), format="csr")
+    matrix.data[:] = 1
+    for search, product in (
+        (oocpr.eigenvector_centrality, matrix.T),
+        (lambda *args, **options: oocpr.hits(*args, **options).hubs, matrix @ matrix.T),
+    ):
+        found = search(matrix, tol=1e-15, max_passes=passes)
+        assert not found.converged
+        x = found.to_numpy() / np.linalg.norm(found.to_numpy())
+        if passes <= 2:
+            power = np.linalg.matrix_power(product.toarray(), passes - 1) @ np.ones(200)
+            assert x == pytest.approx(power / np.linalg.norm(power), rel=1e-12)
+        value = x @ (product @ x)
+        assert found.facts.eigenvalue == pytest.approx(value, rel=1e-12)
+        residual = np.linalg.norm(product @ x - value * x) / value
+        assert found.facts.residual == pytest.approx(residual, rel=1e-6, abs=1e-14)
+        assert residual < (3.0 if passes < 14 else 0.01)
+
+
 def test_what_cannot_be_is_refused_with_cause_and_remedy() -> None:
     edges = np.array([0, 1]), np.array([1, 0])
     with pytest.raises(UsageError, match="device is 'cuda', and hits is found on processors only"):

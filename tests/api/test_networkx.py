@@ -294,6 +294,7 @@ def test_other_centralities_of_graphs_on_disk_and_what_is_raised(tmp_path: Path)
     for call in (
         lambda: nx.katz_centrality(stored, alpha=5.0),
         lambda: nx.hits(stored, max_iter=1),
+        lambda: nx.hits(stored, max_iter=2),
         lambda: nx.eigenvector_centrality(stored, max_iter=1),
     ):
         with pytest.raises(nx.PowerIterationFailedConvergence):
