@@ -74,6 +74,15 @@ def format_count(count: float) -> str:
     return _scaled(count, 1000, ("", "k", "M", "G", "T", "P", "E"))
 
 
+def format_passes(passes: int) -> str:
+    """Write a number of passes.
+
+    >>> format_passes(1), format_passes(12)
+    ('1 pass', '12 passes')
+    """
+    return f"{passes} pass" if passes == 1 else f"{passes} passes"
+
+
 def format_seconds(seconds: float) -> str:
     """Write a time with the two units that matter.
 

@@ -10,7 +10,7 @@ import click
 from oocpr.cli import NOT_CONVERGED, fail, options
 from oocpr.cli.options import Group, Session, argument, option, output_option
 from oocpr.cli.output import emit, emit_json, ranking, write_answer, write_notices
-from oocpr.units import format_bytes, format_count, format_seconds
+from oocpr.units import format_bytes, format_count, format_passes, format_seconds
 
 if TYPE_CHECKING:
     from oocpr.errors import OocprError
@@ -154,7 +154,7 @@ def _find(
             emit(ranking(top, min(1.0, error)))
     facts = found[0].facts
     sys.stderr.write(
-        f"{facts.quality}; {facts.passes} passes over {format_count(facts.edges)} edges in "
+        f"{facts.quality}; {format_passes(facts.passes)} over {format_count(facts.edges)} edges in "
         f"{format_seconds(facts.seconds - facts.compile_seconds)}, "
         f"peak memory {format_bytes(facts.peak_memory)}\n"
     )
@@ -165,7 +165,7 @@ def _find(
     if facts.converged:
         return 0
     return fail(
-        f"not converged after {facts.passes} passes: {facts.quality}, tol is {facts.tol:.3g}.",
+        f"not converged after {format_passes(facts.passes)}: {facts.quality}, tol is {facts.tol:.3g}.",
         "The numbers are given nevertheless; allow more with --max-passes, or a larger --tol.",
         NOT_CONVERGED,
     )

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from oocpr.cli.options import in_flags
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
 from oocpr.system import is_disk_full
-from oocpr.units import format_bytes, format_count, format_error_bound, format_seconds, printable
+from oocpr.units import (
+    format_bytes,
+    format_count,
+    format_error_bound,
+    format_passes,
+    format_seconds,
+    printable,
+)
 
 if TYPE_CHECKING:
     from oocpr.api import Graph, PersonalRanks, Ranks
@@ -208,7 +215,7 @@ def seed_summary(ranks: PersonalRanks) -> str:
     seconds = run.seconds - run.compile_seconds
     return (
         f"{len(ranks):,} seeds, certified {format_error_bound(run.error_bound)} for each; "
-        f"up to {run.passes} passes over {format_count(run.edges)} edges in {format_seconds(seconds)}"
+        f"up to {format_passes(run.passes)} over {format_count(run.edges)} edges in {format_seconds(seconds)}"
         f"{_compiling(run)}: {format_seconds(seconds / len(ranks))} per seed, "
         f"peak memory {format_bytes(run.peak_memory)}\n"
     )
@@ -226,7 +233,7 @@ def summary(run: Report) -> str:
     device = f", of the device {format_bytes(run.peak_device_memory)}" if run.peak_device_memory else ""
     return (
         f"certified {format_error_bound(run.error_bound)}; "
-        f"{run.passes} passes ({run.gathers:.1f} gathers) over "
+        f"{format_passes(run.passes)} ({run.gathers:.1f} gathers) over "
         f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
         f"{run.gteps:.3g} GTEPS, "
         f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"

@@ -106,10 +106,10 @@ class StreamedMatrix:
         """Write A^T `values` to `out`."""
         self._multiply(values, out, None)
 
-    def reflect(self, values: Vector, out: Vector) -> None:
-        """Write A A^T `values` to `out`, in one pass."""
+    def reflect(self, values: Vector, out: Vector, received: Vector | None = None) -> None:
+        """Write A A^T `values` to `out` and, if it is given, A^T `values` to `received`, in one pass."""
         out[:] = 0.0
-        self._multiply(values, None, out)
+        self._multiply(values, received, out)
 
     def _multiply(self, values: Vector, received: Vector | None, scattered: Vector | None) -> None:
         carry = 0.0
@@ -215,7 +215,12 @@ def solve_katz(
         if bound <= tol or stalled or matrix.passes >= max_passes:
             break
         before = bound
-        allowed = min(directions, max(1, max_passes - matrix.passes - 1))
+        # The last pass says how good x is.
+        allowed = min(directions, max_passes - matrix.passes - 1)
+        if not allowed:
+            # The residual is the next term of the series, which takes no pass.
+            _add(x, basis, [1.0])
+            continue
         found = _krylov(matrix.receive, basis[: allowed + 1], norm, small_enough)
         eigenvalue, gap, _ = _dominant(found, matrix.factor)
         _add(x, basis, _combination(scaled * found, norm)[0])
@@ -237,11 +242,17 @@ def find_eigenvector(
     matrix: StreamedMatrix, *, reflected: bool, tol: float, max_passes: int, directions: int
 ) -> Outcome:
     """Find the eigenvector of the largest eigenvalue of A^T, or of A A^T if `reflected`, from ones."""
-    apply = matrix.reflect if reflected else matrix.receive
     basis = [np.empty(matrix.nodes) for _ in range(directions + 1)]
     basis[0][:] = 1.0
     gap: float | None = None
     most = 0.0
+
+    def apply(values: Vector, out: Vector) -> None:
+        if reflected:
+            # A search ends with a product of the first vector, whose authorities no other one writes over.
+            matrix.reflect(values, out, basis[2] if values is basis[0] else None)
+        else:
+            matrix.receive(values, out)
 
     def small_enough(found: Vector, norm: float) -> bool:  # noqa: ARG001
         eigenvalue, _, weights = _dominant(found)
@@ -271,12 +282,11 @@ def find_eigenvector(
         if converged or matrix.passes >= max_passes:
             break
         _replace_first(basis, weights)
-    if reflected:
-        matrix.receive(basis[0], basis[1])
     # Of A A^T the factor of the weights is there twice.
     unscaled = eigenvalue / matrix.factor / (matrix.factor if reflected else 1.0)
     left = residual / eigenvalue if eigenvalue > 0 else math.inf
-    return Outcome(tuple(basis[: 1 + reflected]), converged, left, None, unscaled, gap)
+    vectors = (basis[0], basis[2]) if reflected else (basis[0],)
+    return Outcome(vectors, converged, left, None, unscaled, gap)
 
 
 def _without_cycle() -> UsageError:

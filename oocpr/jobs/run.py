@@ -42,7 +42,7 @@ from oocpr.jobs.time_limit import ended_at
 from oocpr.sources.files import check_apart, input_file, input_files, stamp
 from oocpr.store.atomic import naming_failures, remove
 from oocpr.system import resident_after_trim
-from oocpr.units import format_error_bound, format_seconds
+from oocpr.units import format_error_bound, format_passes, format_seconds
 
 if TYPE_CHECKING:
     from oocpr.engine.checkpoint import Checkpoints
@@ -427,8 +427,8 @@ class _Run:
         if not run.converged:
             more = "" if kept is None else "; the next run goes on after these passes"
             raise NotConvergedError(
-                f"not converged after {run.passes} passes: certified {format_error_bound(run.error_bound)}, "
-                f"tol is {run.tol:.3g}.",
+                f"not converged after {format_passes(run.passes)}: "
+                f"certified {format_error_bound(run.error_bound)}, tol is {run.tol:.3g}.",
                 f"Nothing is published. Raise max_passes or tol in [rank]{more}.",
             )
         _LOG.info(

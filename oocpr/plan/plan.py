@@ -32,7 +32,7 @@ from oocpr.plan.partition import MAX_SECTIONS, default_stripes, stripe_tiles
 from oocpr.plan.products import BALANCED
 from oocpr.plan.residency import RING_SLOTS, fitting_tiles, spread_evenly
 from oocpr.plan.ways import way_rows
-from oocpr.units import format_bytes, format_count, format_seconds
+from oocpr.units import format_bytes, format_count, format_passes, format_seconds
 
 if TYPE_CHECKING:
     from oocpr.plan.device_memory import DeviceTiers
@@ -503,5 +503,5 @@ def _times(plan: Plan) -> list[tuple[str, str]]:
     loading = f", {format_seconds(timing.loading)} of it loading" if timing.loading >= MIN_LOADING else ""
     return [
         ("a pass", f"about {each}, the first {first}"),
-        ("time", f"about {format_seconds(seconds)} with {plan.passes} passes{loading}"),
+        ("time", f"about {format_seconds(seconds)} with {format_passes(plan.passes)}{loading}"),
     ]

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oocpr.result.ranks import Ranks
+from oocpr.units import format_passes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,7 +111,7 @@ class Centrality(Ranks):
     def __repr__(self) -> str:
         facts = self.facts
         state = "converged" if facts.converged else "not converged"
-        known = f"{facts.quality}, {state}, {facts.passes} passes"
+        known = f"{facts.quality}, {state}, {format_passes(facts.passes)}"
         return f"Centrality({facts.measure}, {facts.nodes:,} nodes, {known})"
 
     def report(self, top: int = 10) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from oocpr.result.names import (
     zip_blocks,
 )
 from oocpr.store.remote import is_url, local_file
-from oocpr.units import format_error_bound, printable
+from oocpr.units import format_error_bound, format_passes, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -320,7 +320,7 @@ class Ranks:
             return f"Ranks({self.nodes:,} nodes, no certificate)"
         state = "converged" if self.run.converged else "not converged"
         bound = format_error_bound(self.run.error_bound)
-        return f"Ranks({self.nodes:,} nodes, {bound}, {state}, {self.run.passes} passes)"
+        return f"Ranks({self.nodes:,} nodes, {bound}, {state}, {format_passes(self.run.passes)})"
 
     def _repr_html_(self) -> str:
         rows = ((printable(node), f"{rank:.4g}") for node, rank in self.each_of_top(10))

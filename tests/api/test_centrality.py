@@ -195,7 +195,7 @@ def test_the_last_passes_of_a_search_are_none_too_few(passes: int) -> None:
         (lambda *args, **options: oocpr.hits(*args, **options).hubs, matrix @ matrix.T),
     ):
         found = search(matrix, tol=1e-15, max_passes=passes)
-        assert not found.converged
+        assert (found.converged, found.passes) == (False, passes)
         x = found.to_numpy() / np.linalg.norm(found.to_numpy())
         if passes <= 2:
             power = np.linalg.matrix_power(product.toarray(), passes - 1) @ np.ones(200)
@@ -205,6 +205,27 @@ def test_the_last_passes_of_a_search_are_none_too_few(passes: int) -> None:
         residual = np.linalg.norm(product @ x - value * x) / value
         assert found.facts.residual == pytest.approx(residual, rel=1e-6, abs=1e-14)
         assert residual < (3.0 if passes < 14 else 0.01)
+
+
+@pytest.mark.parametrize("passes", [1, 2, 14])
+def test_authorities_are_what_the_hubs_point_to_whatever_the_passes(passes: int) -> None:
+    matrix = sp.sparse.random_array((200, 200), density=0.02, rng=np.random.default_rng(6), format="csr")
+    hubs, authorities = oocpr.hits(matrix, weight="values", tol=1e-15, max_passes=passes)
+    assert hubs.passes == passes
+    wanted = matrix.T @ hubs.to_numpy()
+    assert authorities.to_numpy() == pytest.approx(wanted / wanted.sum(), rel=1e-13)
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
+def test_katz_centrality_takes_no_more_passes_than_it_may(passes: int) -> None:
+    matrix = np.random.default_rng(7).integers(0, 2, (30, 30)).astype(float)
+    alpha = 0.3 / radius(matrix)
+    found = oocpr.katz_centrality(sp.sparse.csr_array(matrix), alpha=alpha, tol=1e-15, max_passes=passes)
+    assert (found.converged, found.passes) == (False, passes)
+    exact = np.linalg.solve(np.eye(30) - alpha * matrix.T, np.ones(30))
+    assert (np.abs(found.to_numpy() - exact) <= found.facts.error_bound * exact).all()
+    x = found.to_numpy()
+    assert found.facts.residual == pytest.approx(np.abs(alpha * (matrix.T @ x) + 1 - x).max(), rel=1e-9)
 
 
 def test_what_cannot_be_is_refused_with_cause_and_remedy() -> None:
