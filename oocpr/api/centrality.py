@@ -68,7 +68,8 @@ def katz_centrality(
     Raises
     ------
     UsageError
-        Also if `alpha` is shown to be too large for the graph; the error says what the limit is about.
+        Also if `alpha` is shown to be too large for the graph; the error says what the limit is about. And if
+        float64 does not hold numbers times `beta`.
     InputError, NotAStoreError, DoesNotFitError, DamagedError, ReplacedError
         See `oocpr.errors`.
 
@@ -85,13 +86,11 @@ def katz_centrality(
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not 0 < value < math.inf:
             raise UsageError(f"{name} is {value}.", f"Give a finite {name} above 0.")
-    find = partial(solve_katz, alpha=alpha, tol=tol, max_passes=max_passes)
+    find = partial(solve_katz, alpha=alpha, beta=beta, tol=tol, max_passes=max_passes)
     opened, outcome, facts = _search(
         "Katz centrality", graph, find, tol, memory, threads, device, as_progress(progress), options
     )
-    (values,) = outcome.vectors
-    values *= beta
-    return _answer(opened, values, measure="katz", alpha=alpha, beta=beta, **facts)
+    return _answer(opened, outcome.vectors[0], measure="katz", alpha=alpha, beta=beta, **facts)
 
 
 @checked

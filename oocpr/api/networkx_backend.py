@@ -282,6 +282,9 @@ def katz_centrality(
     if not len(graph):
         return {}
     source, options = graph.source(weight)
+    if normalized:
+        # It cancels, and squares of small and large numbers are none.
+        beta = 1.0
     try:
         found = centrality.katz_centrality(
             source, alpha=alpha, beta=beta, tol=tol, max_passes=max_iter, **options

@@ -47,7 +47,7 @@ MIN_DIRECTIONS, MAX_DIRECTIONS = 2, 12
 _STEP = 1 << 15
 """Numbers of vectors that are added at a time."""
 
-_UNIT = 2.0**-53
+_UNIT, _LEAST = 2.0**-53, 2.0**-1074
 _LONGEST_CHAIN, _OTHER_ROUNDINGS = 1024 * PIECE, 64
 """Numbers that the product adds one after the other, and roundings beside them."""
 
@@ -184,17 +184,20 @@ class Outcome:
 
 
 def solve_katz(
-    matrix: StreamedMatrix, alpha: float, *, tol: float, max_passes: int, directions: int
+    matrix: StreamedMatrix, alpha: float, beta: float, *, tol: float, max_passes: int, directions: int
 ) -> Outcome:
-    """Solve x = alpha A^T x + 1.
+    """Solve x = alpha A^T x + beta, as beta times the solution for one.
 
-    Raises UsageError if `alpha` is shown to be too large: not below one over the largest eigenvalue.
+    Raises UsageError if `alpha` is shown to be too large: not below one over the largest eigenvalue; and if
+    float64 does not hold numbers times `beta`.
     """
     scaled = alpha / matrix.factor
     x, basis = np.ones(matrix.nodes), [np.empty(matrix.nodes) for _ in range(directions + 1)]
     eigenvalue: float | None = None
     gap: float | None = None
     before = math.inf
+    # No exact number is below beta, and by so much each is wrong if it is subnormal; else rounding covers it.
+    underflow = _LEAST / beta
 
     def small_enough(found: Vector, norm: float) -> bool:
         return _combination(scaled * found, norm)[1] <= tol / 4
@@ -212,7 +215,7 @@ def solve_katz(
             raise _too_large(alpha, cause, eigenvalue)
         # Of what rounding may have made, further passes find little less.
         stalled = norm == 0 or (largest <= rounding and bound > _STALLED * before)
-        if bound <= tol or stalled or matrix.passes >= max_passes:
+        if bound + underflow <= tol or stalled or matrix.passes >= max_passes:
             break
         before = bound
         # The last pass says how good x is.
@@ -224,6 +227,10 @@ def solve_katz(
         found = _krylov(matrix.receive, basis[: allowed + 1], norm, small_enough)
         eigenvalue, gap, _ = _dominant(found, matrix.factor)
         _add(x, basis, _combination(scaled * found, norm)[0])
+    if not max(_pieces(lambda part: float(x[part].max()), len(x))) * beta < math.inf:
+        raise UsageError(f"beta is {beta:g}, and float64 holds no numbers as large.", "Use a smaller beta.")
+    _scale(x, beta)
+    bound += underflow
     certified = bound if bound < 1 else math.inf
     return Outcome((x,), bound <= tol, largest, certified, eigenvalue, gap)
 

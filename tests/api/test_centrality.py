@@ -6,6 +6,7 @@ import contextlib
 import re
 import subprocess
 import sys
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,27 @@ def test_the_last_passes_of_a_search_are_none_too_few(passes: int) -> None:
         residual = np.linalg.norm(product @ x - value * x) / value
         assert found.facts.residual == pytest.approx(residual, rel=1e-6, abs=1e-14)
         assert residual < (3.0 if passes < 14 else 0.01)
+
+
+def test_numbers_that_float64_hardly_holds_are_certified_for_what_they_are() -> None:
+    edges = np.array([0, 2, 1, 0]), np.array([1, 1, 0, 2])
+    matrix = np.zeros((3, 3))
+    matrix[edges] = 1
+    exact = [Fraction(x) for x in np.linalg.solve(np.eye(3) - 0.1 * matrix.T, np.ones(3)).tolist()]
+    for beta in (5e-324, 1e-323, 1e-320, 1e-312, 2.2e-308, 1e-300, 1e300, 1.7e308):
+        if beta > 1e308:
+            with pytest.raises(UsageError, match="float64 holds no numbers as large"):
+                oocpr.katz_centrality(edges, alpha=0.1, beta=beta)
+            continue
+        found = oocpr.katz_centrality(edges, alpha=0.1, beta=beta)
+        assert found.error_bound is not None
+        assert found.converged == (found.error_bound <= 1e-6) == (beta > 1e-317)
+        for x, one in zip(found.to_numpy().tolist(), exact, strict=True):
+            wanted = one * Fraction(beta)
+            # What is wanted is exact to a few units of float64, too.
+            assert found.error_bound == np.inf or abs(Fraction(x) - wanted) <= wanted * (
+                Fraction(found.error_bound) + Fraction(1e-15)
+            )
 
 
 @pytest.mark.parametrize("passes", [1, 2, 14])

@@ -301,6 +301,13 @@ def test_other_centralities_of_graphs_on_disk_and_what_is_raised(tmp_path: Path)
             call()
 
 
+@pytest.mark.parametrize("beta", [1e-320, 1e-200, 1e200])
+def test_what_is_normalized_does_not_depend_on_beta(beta: float) -> None:
+    graph = nx.DiGraph([(1, 2), (3, 2), (2, 1), (1, 3)])
+    found = nx.katz_centrality(graph, beta=beta, backend="oocpr")
+    assert found == pytest.approx(nx.katz_centrality_numpy(graph), rel=1e-6)
+
+
 @pytest.mark.parametrize("numbers", [{"beta": -1}, {"beta": 0}, {"alpha": 0}, {"tol": 2}])
 def test_numbers_that_oocpr_does_not_take_are_left_to_networkx(numbers: dict[str, float]) -> None:
     graph = nx.path_graph(5)
