@@ -68,8 +68,8 @@ def katz_centrality(
     Raises
     ------
     UsageError
-        Also if `alpha` is shown to be too large for the graph; the error says what the limit is about. And if
-        float64 does not hold numbers times `beta`.
+        Also if `alpha` is shown to be too large for the graph; the error has an estimate of the limit. And if
+        numbers grow past what float64 can certify, or it does not hold them times `beta`.
     InputError, NotAStoreError, DoesNotFitError, DamagedError, ReplacedError
         See `oocpr.errors`.
 

@@ -188,8 +188,8 @@ def solve_katz(
 ) -> Outcome:
     """Solve x = alpha A^T x + beta, as beta times the solution for one.
 
-    Raises UsageError if `alpha` is shown to be too large: not below one over the largest eigenvalue; and if
-    float64 does not hold numbers times `beta`.
+    Raises UsageError if `alpha` is shown to be not below one over the largest eigenvalue, or numbers grow
+    past what float64 can certify, or it does not hold them times `beta`.
     """
     scaled = alpha / matrix.factor
     x, basis = np.ones(matrix.nodes), [np.empty(matrix.nodes) for _ in range(directions + 1)]
@@ -208,11 +208,13 @@ def solve_katz(
         rounding = matrix.rounding(x)
         bound = largest + rounding
         if bound < 1 and least <= 0:
-            raise _too_large(alpha, "not below 1 over the largest eigenvalue of the graph", eigenvalue)
+            raise _too_large(alpha, eigenvalue)
         # No later bound is below one either; a number that is none has grown that far, too.
         if not (rounding < 1 and norm < math.inf):
-            cause = "and numbers grow past what float64 can certify, as above 1 over the largest eigenvalue"
-            raise _too_large(alpha, cause, eigenvalue)
+            # Whether alpha is above the limit is not known: paths of a graph without cycles do it, too.
+            raise UsageError(
+                f"alpha is {alpha:g}, and numbers grow past what float64 can certify.", "Use a smaller alpha."
+            )
         # Of what rounding may have made, further passes find little less.
         stalled = norm == 0 or (largest <= rounding and bound > _STALLED * before)
         if bound + underflow <= tol or stalled or matrix.passes >= max_passes:
@@ -235,13 +237,14 @@ def solve_katz(
     return Outcome((x,), bound <= tol, largest, certified, eigenvalue, gap)
 
 
-def _too_large(alpha: float, cause: str, eigenvalue: float | None) -> UsageError:
-    # Of a graph without cycles the eigenvalue is made of rounding errors.
+def _too_large(alpha: float, eigenvalue: float | None) -> UsageError:
+    cause = f"alpha is {alpha:g}, not below 1 over the largest eigenvalue of the graph"
+    # An estimate that contradicts the proof is none.
     if eigenvalue is None or not eigenvalue * alpha >= 1:
-        return UsageError(f"alpha is {alpha:g}, {cause}.", "Use a smaller alpha.")
+        return UsageError(f"{cause}.", "Use a smaller alpha.")
     return UsageError(
-        f"alpha is {alpha:g}, {cause}, which is about {eigenvalue:.4g}.",
-        f"Use an alpha below {1 / eigenvalue:.3g}.",
+        f"{cause}, which is estimated to be {eigenvalue:.4g}.",
+        f"Use a smaller alpha, by the estimate below {1 / eigenvalue:.3g}.",
     )
 
 

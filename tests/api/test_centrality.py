@@ -310,10 +310,30 @@ def test_what_rounding_leaves_ends_a_search(edges: Any, alpha: float, tol: float
 
 
 def test_the_remedy_for_an_alpha_that_is_too_large_is_below_it() -> None:
-    chain = np.array([0, 1, 2]), np.array([1, 2, 3])
-    for alpha in (1e5, 1e300):
-        with pytest.raises(UsageError, match="numbers grow past") as refused:
-            oocpr.katz_centrality(chain, alpha=alpha)
+    cycle = np.array([0, 1, 2]), np.array([1, 2, 0])
+    with pytest.raises(UsageError, match=r"not below 1 .* estimated to be 1\.") as refused:
+        oocpr.katz_centrality(cycle, alpha=1.5)
+    assert refused.value.remedy == "Use a smaller alpha, by the estimate below 1."
+
+
+@pytest.mark.parametrize(
+    ("edges", "alphas"),
+    [
+        ((np.array([0, 1, 2]), np.array([1, 2, 3])), (1e5, 1e300)),
+        (np.triu_indices(40, 1), (10, 1e3)),
+    ],
+)
+def test_an_alpha_that_is_only_hard_is_not_said_to_be_above_a_limit(edges: Any, alphas: Any) -> None:
+    graph = as_graph(edges)
+    nodes = graph.nodes
+    matrix = np.zeros((nodes, nodes))
+    matrix[edges] = 1
+    assert not np.linalg.matrix_power(matrix, nodes).any()  # so that no alpha is too large
+    assert oocpr.katz_centrality(graph, alpha=0.5).converged
+    for alpha in alphas:
+        with pytest.raises(UsageError, match="numbers grow past what float64 can certify") as refused:
+            oocpr.katz_centrality(graph, alpha=alpha)
+        assert "eigenvalue" not in str(refused.value)
         assert refused.value.remedy == "Use a smaller alpha."
 
 
