@@ -124,7 +124,8 @@ def eigenvector_centrality(
     Raises
     ------
     UsageError
-        Also for a graph that is found to have no cycle, so that its largest eigenvalue is 0.
+        Also for a graph that is found to have no cycle, so that its largest eigenvalue is 0. To find that
+        takes as many passes as its longest path has nodes; if those run out, ``converged`` is False.
     InputError, NotAStoreError, DoesNotFitError, DamagedError, ReplacedError
         See `oocpr.errors`; also for a graph without edges.
 

@@ -65,6 +65,8 @@ _LARGE = (1e-8, 1e-16, 0.0)
 """Shares of the largest number of an eigenvector above which cycles are looked for, one after the other.
 
 Among few rows they are found sooner."""
+_ALL = -1.0
+"""Share above which all numbers are."""
 
 _STALLED = 0.9
 """Share of a residual that a step by least squares must not leave; the terms of the series are taken then."""
@@ -256,6 +258,9 @@ def find_eigenvector(
     basis[0][:] = 1.0
     gap: float | None = None
     most = 0.0
+    # Passes after which to look whether there is a cycle at all: without one a search may never end. Most
+    # others have ended by then.
+    next_check = math.inf if reflected else min(8 * directions, max_passes // 2)
 
     def apply(values: Vector, out: Vector) -> None:
         if reflected:
@@ -292,6 +297,13 @@ def find_eigenvector(
         if converged or matrix.passes >= max_passes:
             break
         _replace_first(basis, weights)
+        if matrix.passes >= next_check:
+            # With a third of all passes at most, and not with the last, which says how good the vector is.
+            until = min(max_passes - 1, matrix.passes * 3 // 2)
+            cyclic = _has_cycle(matrix, basis, until, (_ALL,))
+            if cyclic is False:
+                raise _without_cycle()
+            next_check = math.inf if cyclic else 2 * matrix.passes
     # Of A A^T the factor of the weights is there twice.
     unscaled = eigenvalue / matrix.factor / (matrix.factor if reflected else 1.0)
     left = residual / eigenvalue if eigenvalue > 0 else math.inf
@@ -307,13 +319,16 @@ def _without_cycle() -> UsageError:
     )
 
 
-def _has_cycle(matrix: StreamedMatrix, basis: Sequence[Vector], max_passes: int) -> bool | None:
+def _has_cycle(
+    matrix: StreamedMatrix, basis: Sequence[Vector], max_passes: int, shares: Sequence[float] = _LARGE
+) -> bool | None:
     """Tell whether there is a cycle where an eigenvector is large; None if passes ran out.
 
     If each row of a set has an edge from one of them, there is a cycle among them. Rows without one leave the
     set, pass after pass. A graph without cycles has vectors that rounding cannot tell from eigenvectors, of
     eigenvalues far from zero, as a change of the matrix by one rounding error makes them such. `basis`: the
-    eigenvector, and two more vectors, which are overwritten.
+    eigenvector, and two more vectors, which are overwritten. `shares`: of its largest number, those above
+    which rows are in a set.
     """
     x, chosen, received = basis[0], basis[1], basis[2]
     most = max(_pieces(lambda part: float(x[part].max(initial=0.0)), len(x)))
@@ -326,7 +341,7 @@ def _has_cycle(matrix: StreamedMatrix, basis: Sequence[Vector], max_passes: int)
         chosen[part] *= received[part] > 0
         return int(np.count_nonzero(chosen[part]))
 
-    for share in _LARGE:
+    for share in shares:
         kept, before = sum(_pieces(partial(choose, least=share * most), len(x))), 0
         while kept and kept != before:
             if matrix.passes >= max_passes:

@@ -274,6 +274,32 @@ def test_a_graph_without_cycles_is_not_said_to_have_an_eigenvector(nodes: int, e
     assert not found.converged or found.facts.eigenvalue >= 1 - 1e-6
 
 
+def test_a_graph_without_cycles_is_refused_whatever_its_numbers_look_like() -> None:
+    graphs = [np.triu_indices(40, 1)]
+    for seed in range(4):
+        ends = np.sort(np.random.default_rng(seed).integers(0, 40, (600, 2)), axis=1)
+        graphs.append(tuple(ends[ends[:, 0] < ends[:, 1]].T))
+    for edges in graphs:
+        matrix = np.zeros((40, 40))
+        matrix[edges] = 1
+        assert not np.linalg.matrix_power(matrix, 40).any()
+        with pytest.raises(UsageError, match="it has no cycle"):
+            oocpr.eigenvector_centrality(edges, max_passes=300)
+
+
+def test_a_search_for_cycles_leaves_a_long_search_as_it_is() -> None:
+    # Rows of the chain leave the set one after the other, more than the first look for cycles has passes.
+    chain, path = np.arange(100), np.arange(100, 180)
+    source, target = np.hstack([[chain, chain + 1], [path[:-1], path[1:]], [path[1:], path[:-1]]])
+    found = oocpr.eigenvector_centrality((source, target))
+    matrix = np.zeros((180, 180))
+    matrix[source, target] = 1
+    assert found.converged
+    assert found.facts.eigenvalue == pytest.approx(2 * np.cos(np.pi / 81), rel=1e-9)
+    x = found.to_numpy()
+    assert np.linalg.norm(matrix.T @ x - found.facts.eigenvalue * x) <= 1e-8 * found.facts.eigenvalue
+
+
 def test_a_chain_too_long_for_the_passes_is_not_said_to_have_an_eigenvector() -> None:
     chain = np.arange(3000), np.arange(1, 3001)
     assert not oocpr.eigenvector_centrality(chain, max_passes=100).converged
