@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -233,7 +234,8 @@ def broken_limits(limits: Limits, found: Comparison) -> list[str]:
             f"the top {limits.top} share {found.overlap:.3g}, and min_overlap is {limits.min_overlap:g}"
         )
     if limits.min_kendall_tau is not None and not found.kendall_tau >= limits.min_kendall_tau:
-        broken.append(
-            f"Kendall's tau is {found.kendall_tau:.3g}, and min_kendall_tau is {limits.min_kendall_tau:g}"
-        )
+        tau = f"{found.kendall_tau:.3g}"
+        if math.isnan(found.kendall_tau):
+            tau = f"undefined, as one of the rankings has the same rank for all of the top {limits.top}"
+        broken.append(f"Kendall's tau is {tau}, and min_kendall_tau is {limits.min_kendall_tau:g}")
     return broken

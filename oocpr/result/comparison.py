@@ -53,7 +53,7 @@ class Comparison:
         How many nodes of largest rank were compared, and the share of them that is the same, in [0, 1].
     kendall_tau
         Kendall's tau-b of the ranks of all nodes that are among these of one ranking at least, in [-1, 1];
-        NaN if one of the rankings gives them all the same rank.
+        1 if both rankings give them all the same rank, and NaN if one of them does.
     movers
         The nodes whose ranks differ most, the largest difference first.
     """
@@ -180,4 +180,8 @@ def _place(values: NDArray[np.float64], row: int) -> int | None:
 def _kendall_tau(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     from scipy.stats import kendalltau
 
-    return float(kendalltau(one, other).statistic) if one.size > 1 else math.nan
+    tied = [bool((ranks == ranks[:1]).all()) for ranks in (one, other)]
+    if any(tied):
+        # No pair is ordered by one of them. If none is by the other either, the orders are the same.
+        return 1.0 if all(tied) else math.nan
+    return float(kendalltau(one, other).statistic)

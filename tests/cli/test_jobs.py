@@ -168,6 +168,25 @@ def test_a_replaced_source_is_imported_anew(night: Night) -> None:
     night.check_ranks()
 
 
+def test_rankings_without_an_order_are_the_same(night: Night) -> None:
+    night.job(
+        '[import]\nsource = "edges.txt"\n[compare]\nmin_kendall_tau = 0.9\n[publish]\nmetrics = "web.prom"'
+    )
+    ring = np.array([[1, 2], [2, 3], [3, 1]])
+    night.write("edges.txt", ring)
+    night.run(0)
+    night.write("edges.txt", ring[:, ::-1])
+    assert night.run(0)["comparison"]["kendall_tau"] == 1
+    assert night.metrics()["oocpr_comparison_kendall_tau"] == 1
+    night.write("edges.txt", np.append(ring, [[1, 3]], axis=0))
+    refused = night.run(10)
+    assert "Kendall's tau is undefined, as one of the rankings has the same rank" in refused["error"]["cause"]
+    assert refused["comparison"]["kendall_tau"] is None
+    # JSON has no NaN, and Prometheus has.
+    assert "NaN" not in (night.results / "last-run.json").read_text()
+    assert np.isnan(night.metrics()["oocpr_comparison_kendall_tau"])
+
+
 def test_other_settings_rank_the_same_graph(night: Night) -> None:
     night.run(0)
     tile = next((night.results / "latest" / "graph.zarr" / "in_edges" / "indices").rglob("0"))
