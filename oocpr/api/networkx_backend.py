@@ -72,7 +72,8 @@ class NetworkXGraph:
         """Give what `oocpr.pagerank` ranks, and how it is read."""
         matrix = self.weighted_by(weight)
         weighted = self.parallel or bool((matrix.data != 1).any())
-        return matrix, {"weight": "values"} if weighted else {}
+        # NetworkX adds up parallel edges, which is no news to those who call it.
+        return matrix, {"weight": "values", "duplicates": "sum"} if weighted else {}
 
     def vector(self, numbers: Mapping[Any, float]) -> Vector:
         """Give the numbers of nodes in their order, 0 for those without one."""

@@ -167,6 +167,14 @@ def test_graphs_that_networkx_keeps_are_ranked_without_their_weights() -> None:
         assert len(graph.__networkx_cache__["backends"]["oocpr"]) == 1
 
 
+@pytest.mark.parametrize("kind", [nx.MultiGraph, nx.MultiDiGraph])
+def test_parallel_edges_are_added_up_without_a_word(kind: type, caplog: pytest.LogCaptureFixture) -> None:
+    graph = kind([(1, 2), (1, 2), (2, 3), (3, 1), (2, 1)])
+    ranks = nx.pagerank(graph, backend="oocpr", tol=1e-12)
+    assert ranks == pytest.approx(nx.pagerank(graph, tol=1e-12), abs=1e-10)
+    assert not caplog.records
+
+
 def test_views_are_ranked_in_their_order() -> None:
     graph = nx.DiGraph([(4, 3), (3, 2), (2, 1), (1, 4), (4, 2), (0, 1)])
     view = graph.subgraph([1, 2, 4])
