@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
+from operator import neg
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import networkx as nx
@@ -129,8 +130,8 @@ def convert_from_nx(
 ) -> NetworkXGraph:
     """Take a graph of NetworkX, with the one attribute of edges that is their weight, or none.
 
-    Raises NotImplementedError if all attributes are asked for, and what NumPy raises for weights that are no
-    numbers.
+    Raises NotImplementedError if all attributes are asked for, and for weights that are no numbers what NumPy
+    raises or, for those of loops of undirected graphs, Python.
 
     Examples
     --------
@@ -153,7 +154,14 @@ def convert_from_nx(
         ((name, default),) = edge_attrs.items()
         found = chain.from_iterable(adjacency[node].values() for node in nodes)
         each = chain.from_iterable(keys.values() for keys in found) if parallel else found
-        weights = np.array([attributes.get(name, default) for attributes in each], float)
+        given = [attributes.get(name, default) for attributes in each]
+        weights = np.array(given, float)
+        if not graph.is_directed():
+            # NetworkX takes off loops what it has counted twice, and text that NumPy reads as a number has no
+            # negative.
+            rows = np.repeat(np.arange(len(nodes)), np.diff(starts))
+            for place in np.flatnonzero(rows == columns):
+                neg(given[place])
     shape = len(nodes), len(nodes)
     return NetworkXGraph(nodes, sp.sparse.csr_array((weights, columns, starts), shape), parallel)
 

@@ -194,6 +194,21 @@ def test_weights_that_are_no_numbers_are_refused_as_networkx_does(weight: object
         nx.pagerank(graph, backend="oocpr")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_of_text_are_taken_and_refused_as_networkx_does(kind: type) -> None:
+    for textual in ([(1, 2)], [(2, 2)], [(1, 2), (2, 2)]):
+        graph = kind([(1, 2), (2, 2), (2, 3), (3, 1)])
+        for edge in textual:
+            nx.set_edge_attributes(graph, {(*edge, 0) if graph.is_multigraph() else edge: "2"}, "weight")
+        if graph.is_directed() or (2, 2) not in textual:
+            ranks = nx.pagerank(graph, backend="oocpr")
+            assert ranks == pytest.approx(nx.pagerank(graph, tol=1e-12), abs=1e-5)
+            continue
+        for backend in ("networkx", "oocpr"):
+            with pytest.raises(TypeError):
+                nx.pagerank(graph, backend=backend)
+
+
 def test_all_attributes_at_once_are_not_taken() -> None:
     with pytest.raises(NotImplementedError, match="oocpr"):
         nx.pagerank(nx.path_graph(3), weight=len, backend="oocpr")
