@@ -373,6 +373,8 @@ class _Run:
         self._folder.link_graph(self._decision.record.base)
 
     def _rank(self, client: Any) -> None:
+        from oocpr.store.checkpoint import OtherFormatError
+
         job, published = self._job, self._folder.published
         graph = api.open_graph(self._place / GRAPH)
         if Step.COMPARE in self._decision.steps:
@@ -382,8 +384,8 @@ class _Run:
             ranks = self._ranked(graph, start, client)
         except (DamagedError, InputError, UsageError) as error:
             # To begin with the last ranks, or passes, saves passes and no more.
-            kept, damaged = self._place / CHECKPOINT, isinstance(error, DamagedError)
-            if damaged and str(kept) in error.cause:
+            kept, lost = self._place / CHECKPOINT, isinstance(error, DamagedError | OtherFormatError)
+            if lost and str(kept) in error.cause:
                 _LOG.warning("%s The ranking begins anew.", error.cause)
                 remove(kept)
             elif start is not None and str(start) in error.cause:

@@ -48,6 +48,10 @@ _PASS = re.compile(r"pass-(\d+)")
 _ANEW = "Remove it, and start the run anew."
 
 
+class OtherFormatError(UsageError):
+    """The checkpoint is one of another version."""
+
+
 class CheckpointFolder:
     """A folder, or a place behind a URL, that has at most one checkpoint.
 
@@ -107,7 +111,7 @@ class CheckpointFolder:
         if not sound:
             raise DamagedError(f"{self.path}: {DOCUMENT} is not what was written.", _ANEW)
         if facts["format"] != FORMAT:
-            raise UsageError(
+            raise OtherFormatError(
                 f"{self.path} has a checkpoint of format {facts['format']}, and this version has {FORMAT}.",
                 _ANEW,
             )

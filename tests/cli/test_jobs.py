@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from crc32c import crc32c
 from numpy.typing import NDArray
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -388,13 +389,26 @@ def test_more_passes_go_on_after_those_that_were_too_few(night: Night) -> None:
     night.check_ranks()
 
 
-def test_a_damaged_checkpoint_makes_a_ranking_begin_anew(night: Night) -> None:
+def zeros_in_ranks(checkpoint: Path) -> None:
+    (chunk,) = checkpoint.glob("pass-*/stripe-0/ranks/c/0")
+    chunk.write_bytes(bytes(chunk.stat().st_size))
+
+
+def of_another_version(checkpoint: Path) -> None:
+    document = checkpoint / "checkpoint.json"
+    facts = json.loads(json.loads(document.read_text())["facts"]) | {"format": 1}
+    text = json.dumps(facts)
+    document.write_text(json.dumps({"facts": text, "crc32c": crc32c(text.encode())}))
+
+
+@pytest.mark.parametrize("change", [zeros_in_ranks, of_another_version])
+def test_a_checkpoint_that_cannot_be_read_makes_a_ranking_begin_anew(
+    night: Night, change: Callable[[Path], None]
+) -> None:
     few = JOB.replace("[rank]\n", "[rank]\nmax_passes = 3\n")
     night.job(few)
     night.run(3)
-    (pass_,) = (night.results / "unfinished" / "checkpoint").glob("pass-*")
-    (chunk,) = pass_.glob("stripe-0/ranks/c/0")
-    chunk.write_bytes(bytes(chunk.stat().st_size))
+    change(night.results / "unfinished" / "checkpoint")
     night.job(few.replace("max_passes = 3", "max_passes = 100"))
     night.run(0)
     assert "The ranking begins anew." in night.err
