@@ -253,8 +253,8 @@ if place == "loading":
 else:
     oocpr.api.pagerank = before({"callback": callback, "destruction": Destroyed}[place], oocpr.api.pagerank)
 
-# What is started in the background ignores it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+# What is started in the background, or by nohup, ignores some.
+signal.signal(number, signal.default_int_handler)
 code = oocpr.cli.main(sys.argv[3:])
 assert came
 sys.exit(code)
