@@ -21,7 +21,7 @@ from uuid import uuid4
 from oocpr.engine.method import Memory, PassRecord, State
 from oocpr.errors import DamagedError, DoesNotFitError, StoppedError, UsageError
 from oocpr.plan.partition import stripe_tiles
-from oocpr.store.checkpoint import CheckpointFolder, digest
+from oocpr.store.checkpoint import CheckpointFolder, UnfitCheckpointError, digest
 from oocpr.system import ENDING
 from oocpr.units import format_seconds, parse_seconds
 
@@ -152,13 +152,13 @@ class Checkpoints(KeptRun):
         return found
 
     def resume(self, job: Job, store: RankedStore) -> Resumed | None:
-        """See KeptRun; raises UsageError, with what differs, if the last checkpoint is of another run."""
+        """See KeptRun; UnfitCheckpointError says what differs if the last checkpoint is of another run."""
         if self._last is None:
             return None
         kept, own = self._last["run"], _facts(job, store)
         for name, value in own.items():
             if kept.get(name) != value:
-                raise UsageError(
+                raise UnfitCheckpointError(
                     f"the checkpoint in {self.path} is of a run with {name} {_shown(kept.get(name))}, and "
                     f"this one has {_shown(value)}.",
                     "Give what it was begun with, or name another folder.",

@@ -373,28 +373,30 @@ class _Run:
         self._folder.link_graph(self._decision.record.base)
 
     def _rank(self, client: Any) -> None:
-        from oocpr.store.checkpoint import OtherFormatError
+        from oocpr.store.checkpoint import UnfitCheckpointError
 
         job, published = self._job, self._folder.published
         graph = api.open_graph(self._place / GRAPH)
         if Step.COMPARE in self._decision.steps:
             self._check_comparison(graph.nodes)
         start = self._published_ranks(published) if published is not None and job.starts_warm else None
-        try:
-            ranks = self._ranked(graph, start, client)
-        except (DamagedError, InputError, UsageError) as error:
-            # To begin with the last ranks, or passes, saves passes and no more.
-            kept, lost = self._place / CHECKPOINT, isinstance(error, DamagedError | OtherFormatError)
-            if lost and str(kept) in error.cause:
-                _LOG.warning("%s The ranking begins anew.", error.cause)
-                remove(kept)
-            elif start is not None and str(start) in error.cause:
-                _LOG.warning("%s The ranking does not begin with them.", error.cause)
-                start = None
-            else:
-                raise
-            ranks = self._ranked(graph, start, client)
-        self._ranks = ranks
+        kept: Path | None = self._place / CHECKPOINT
+        while True:
+            try:
+                self._ranks = self._ranked(graph, start, client)
+                return
+            except (DamagedError, InputError, UsageError) as error:
+                # To begin with the last passes, or ranks, saves passes and no more.
+                unfit = isinstance(error, DamagedError | UnfitCheckpointError)
+                if unfit and kept is not None and str(kept) in error.cause:
+                    _LOG.warning("%s The ranking begins anew.", error.cause)
+                    remove(kept)
+                    kept = None
+                elif start is not None and str(start) in error.cause:
+                    _LOG.warning("%s The ranking does not begin with them.", error.cause)
+                    start = None
+                else:
+                    raise
 
     def _ranked(self, graph: Any, start: Path | None, client: Any) -> Ranks:
         from oocpr.engine.checkpoint import kept_run

@@ -50,7 +50,8 @@ class Comparison:
     distance
         L1 distance: the sum of the differences of all ranks, those of missing nodes being 0.
     top, overlap
-        How many nodes of largest rank were compared, and the share of them that is the same, in [0, 1].
+        How many nodes of largest rank were compared, and the share of them that is the same, in [0, 1]. Of
+        nodes that tie at the end of either top those count that stand first in the one ranking.
     kendall_tau
         Kendall's tau-b of the ranks of all nodes that are among these of one ranking at least, in [-1, 1];
         1 if both rankings give them all the same rank, and NaN if one of them does.

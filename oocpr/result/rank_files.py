@@ -71,7 +71,7 @@ def write_parquet_tables(
     with (
         replacing(path) as temporary,
         temporary.open("wb") as file,
-        pq.ParquetWriter(file, schema, compression="zstd") as writer,
+        pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
     ):
         for table in tables:
             writer.write_table(table, row_group_size=table.num_rows)
@@ -411,7 +411,9 @@ class _ParquetTable(_Table):
         if rows is not None:
             groups = np.unique(np.searchsorted(self._starts, rows, side="right") - 1)
         try:
-            with pq.ParquetFile(self._path, buffer_size=_READ_BYTES, pre_buffer=False) as file:
+            with pq.ParquetFile(
+                self._path, buffer_size=_READ_BYTES, pre_buffer=False, page_checksum_verification=True
+            ) as file:
                 for group in groups.tolist():
                     step = _batch_rows(file.metadata.row_group(group), column)
                     start = int(self._starts[group])

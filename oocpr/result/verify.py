@@ -171,6 +171,8 @@ class _Pass:
         """Out-weights of rows in the unit of this pass."""
         return np.ldexp(self._store.out_weight(lo, hi), self._octaves)
 
+    # Ranks of any size are verified: what float64 cannot add up bounds nothing.
+    @np.errstate(over="ignore")
     def run(self, progress: Progress) -> Verification:
         store, damping = self._store, self._damping
         total, stuck, dangling_nodes = _Sum(), _Sum(), 0

@@ -48,8 +48,8 @@ _PASS = re.compile(r"pass-(\d+)")
 _ANEW = "Remove it, and start the run anew."
 
 
-class OtherFormatError(UsageError):
-    """The checkpoint is one of another version."""
+class UnfitCheckpointError(UsageError):
+    """The checkpoint is one of another version, or of another run."""
 
 
 class CheckpointFolder:
@@ -111,7 +111,7 @@ class CheckpointFolder:
         if not sound:
             raise DamagedError(f"{self.path}: {DOCUMENT} is not what was written.", _ANEW)
         if facts["format"] != FORMAT:
-            raise OtherFormatError(
+            raise UnfitCheckpointError(
                 f"{self.path} has a checkpoint of format {facts['format']}, and this version has {FORMAT}.",
                 _ANEW,
             )

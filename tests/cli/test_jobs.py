@@ -415,6 +415,26 @@ def test_a_checkpoint_that_cannot_be_read_makes_a_ranking_begin_anew(
     night.check_ranks()
 
 
+@pytest.mark.parametrize("left", [None, b"PAR1 and no more"])
+def test_ranks_that_have_gone_since_a_ranking_began_with_them_make_it_begin_anew(
+    night: Night, left: bytes | None
+) -> None:
+    night.run(0)
+    ranks = night.results / "latest" / "ranks.parquet"
+    night.day("monday")
+    night.job(JOB.replace("[rank]\n", "[rank]\nmax_passes = 2\n").replace("[compare]\ntop = 10\n", ""))
+    night.run(3)
+    if left is None:
+        ranks.unlink()
+    else:
+        ranks.write_bytes(left)
+    night.job(JOB.replace("[compare]\ntop = 10\n", ""))
+    night.run(0)
+    assert "is of a run with start" in night.err
+    assert "The ranking begins anew." in night.err
+    night.check_ranks()
+
+
 def test_patterns_may_fit_no_file_or_the_same_ones(night: Night) -> None:
     night.job(JOB.replace('"days/*.txt"', '["days/*.txt", "more*.txt", "days/m*.txt"]'))
     night.day("monday")

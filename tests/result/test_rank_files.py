@@ -223,6 +223,20 @@ def test_a_parquet_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
             read_ranks(path).to_numpy()
 
 
+def test_a_parquet_file_with_a_bit_that_is_another_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ranks.parquet"
+    ranks = Ranks(np.random.default_rng(1).random(5000), ListedNames([f"node {k}" for k in range(5000)]))
+    ranks.to_parquet(path)
+    whole = path.read_bytes()
+    columns = [pq.ParquetFile(path).metadata.row_group(0).column(k) for k in (0, 1)]
+    for column in columns:
+        end = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size
+        for place in range(end - 3000, end, 100):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            with pytest.raises(InputError, match="cannot be read"):
+                read_ranks(path).top(5000)
+
+
 def test_a_parquet_file_with_a_gap_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ranks.parquet"
     pq.write_table(pa.table({"node": [1, 2, 3], "rank": [0.5, None, 0.5]}), path)

@@ -95,6 +95,11 @@ def test_a_multiple_of_the_answer_does_not_pass_for_it(tmp_path: Path) -> None:
     assert verify(store, 2 * exact).bound >= 1
 
 
+def test_ranks_that_float64_cannot_add_up_are_bounded_by_nothing(tmp_path: Path) -> None:
+    store = stored(np.array([[0, 1], [1, 0]], bool), tmp_path)
+    assert verify(store, np.array([1e308, 1e308])).bound == np.inf
+
+
 def test_a_hub_longer_than_a_tile_is_pushed_whole(tmp_path: Path) -> None:
     nodes = 50
     adjacency = np.zeros((nodes, nodes), bool)
