@@ -15,10 +15,11 @@ _ALARM_INTERVAL = 0.01
 
 _GOING_ON = (
     *("logging", "weakref", "_weakrefset", "importlib._bootstrap", "importlib._bootstrap_external"),
-    "numba.core.codegen",
+    *("numba.core.codegen", "numba.core.caching"),
 )
-"""Modules that write what is raised in them, and go on, or whose callers do without what they import; and the
-one that hands code to LLVM, which calls back for code that nobody knows if that is broken off."""
+"""Modules that write what is raised in them, and go on, or whose callers do without what they import; the one
+that hands code to LLVM, which calls back for code that nobody knows if that is broken off; and the one that
+reads code from files, which Python warns of if one is left open."""
 
 _WAITING = ("concurrent.futures._base", "wait")
 """The function in which zarr waits for what it has handed to its thread; a call that is broken off before
