@@ -659,7 +659,7 @@ def test_a_job_that_is_interrupted_ends_with_130_and_goes_on(
     process: Run, oocpr_command: Run, big: Path, number: signal.Signals
 ) -> None:
     done = process("run", big, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_until(lambda at: at["step"] == "rank" and at["done"] > 0, big, done)
+    wait_until(lambda at: at["stage"] == "ranking" and at["done"] > 0, big, done)
     done.send_signal(number)
     out, err = done.communicate(timeout=60)
     assert (done.returncode, json.loads(out)["outcome"]) == (130, "interrupted")
