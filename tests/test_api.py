@@ -393,7 +393,7 @@ def test_a_plan_predicts_and_fits(graph: oocpr.Graph) -> None:
 
 def _keep_no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have plans find no room for tiles, decoded or not."""
-    plan = import_module("oocpr.plan.plan")
+    plan = import_module("oocpr.plan.processor_plan")
     monkeypatch.setattr(plan, "fitting_tiles", lambda *_: 0)
     monkeypatch.setattr(plan, "decoded_bytes", lambda *_: 2**60)
 

@@ -17,9 +17,9 @@ from oocpr.errors import DoesNotFitError, SetupError, UsageError
 from oocpr.plan.device_plan import ROW_EDGES, plan_on_devices, resident_weights
 from oocpr.plan.forecast import DEVICE_EDGES, DEVICE_MIXING, LINK_BYTES
 from oocpr.plan.memory import SEGMENTED_KERNELS, SEGMENTED_METHODS, weighted_tile_bytes
-from oocpr.plan.partition import GraphStats, speed_shares, stripe_owner, stripe_tiles, weighted_stripes
-from oocpr.plan.plan import PlanRequest, choose_method, make_plan
-from oocpr.plan.products import BALANCED
+from oocpr.plan.partition import speed_shares, stripe_owner, stripe_tiles, weighted_stripes
+from oocpr.plan.processor_plan import choose_method, make_plan
+from oocpr.plan.request import BALANCED, GraphStats, PlanRequest
 from oocpr.plan.residency import IO, wants_direct
 from oocpr.plan.tile_groups import (
     HOST_ROW_BYTES,
@@ -502,7 +502,8 @@ def plan_for_devices(
     if explain:
         nothing = replace(request, device_memory=(0,) * len(given))
         chosen = taken if plan.fits else None
-        plan = replace(plan, ways=explained(wanted, chosen, given, lambda size: planned(size, nothing)[0]))
+        ways = explained(wanted, chosen, given, lambda size: planned(size, nothing)[0].devices)
+        plan = replace(plan, ways=ways)
     return plan, tiled
 
 

@@ -12,7 +12,7 @@ from oocpr.engine.reduction import first_state, is_over, record_pass
 from oocpr.engine.stripe import stripe_sums
 from oocpr.engine.tiles.stream import PassTraffic
 from oocpr.plan.device_memory import SEED_LANES, seed_block_bytes
-from oocpr.plan.products import BALANCED
+from oocpr.plan.request import BALANCED
 
 if TYPE_CHECKING:
     import numpy as np

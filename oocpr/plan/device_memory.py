@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.memory import READ_BYTES
 from oocpr.plan.partition import partition_nodes
-from oocpr.plan.products import BALANCED, layout_bytes
+from oocpr.plan.products import layout_bytes
+from oocpr.plan.request import BALANCED
 from oocpr.plan.residency import spread_evenly
 from oocpr.plan.tile_groups import POOL_BYTES, TILE_ENTRY_BYTES, GroupSizes, expanded_bytes
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from oocpr.plan.partition import GraphStats
-    from oocpr.plan.plan import PlanRequest
+    from oocpr.plan.request import GraphStats, PlanRequest
     from oocpr.plan.tile_groups import GroupLayout
 
 DEVICE_SLOTS = 5

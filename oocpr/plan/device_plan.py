@@ -32,8 +32,7 @@ from oocpr.plan.tile_groups import GroupSizes
 
 if TYPE_CHECKING:
     from oocpr.plan.device_memory import Inside
-    from oocpr.plan.partition import GraphStats
-    from oocpr.plan.plan import PlanRequest
+    from oocpr.plan.request import GraphStats, PlanRequest
     from oocpr.plan.tile_groups import GroupLayout
 
 ROW_EDGES = 3

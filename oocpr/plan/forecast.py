@@ -5,10 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from oocpr.plan.plan import Plan
 
 MIXED_PASSES = (0.08, 0.23, 0.6)
 """Passes of ``mixed`` per sqrt(1 / (1 - damping)) and per e that the error falls: fewest, as a rule, most.
@@ -107,36 +103,6 @@ class Forecast:
     def seconds(self, passes: int) -> float:
         """Seconds of a run of so many passes."""
         return self.loading + self.ends + self.first + (passes - 1) * self.each
-
-
-def forecast(rates: Rates, plan: Plan) -> Forecast:
-    """Seconds of the passes of a run.
-
-    Tiles come to a device while its kernels run, and go on coming between two passes, in which nothing is
-    read: a pass takes as long as the link, or as the kernels, or the host that launches them, and what is
-    between, whichever takes longer. If kernels reach rows over the link as well, what comes and what they
-    reach take turns, and between two passes nothing comes.
-    """
-    edges, rows, tiles = plan.stats.edges, plan.stats.nodes, plan.stats.tiles
-    share = (sum(tiers.on_device for tiers in plan.devices) if plan.devices else plan.cached_tiles) / tiles
-    moved = edges * (1 - share)
-    resident = edges * share / rates.resident
-    swept = resident + moved / rates.streamed
-    sent = moved / rates.uploaded
-    between = rows / rates.rows
-    working = max(swept, plan.streamed_bytes / rates.store_bytes, edges / rates.launched)
-    if not plan.devices:
-        each = working + between
-    elif plan.rows_in_host:
-        each = max(sent + moved / rates.alternating + resident, working) + between
-    else:
-        each = max(sent, working + between)
-    return Forecast(
-        first=max(edges / rates.first, plan.first_bytes / rates.store_bytes) + between,
-        each=each * (1 + COMPONENT_SWEEPS) if plan.method == "components" else each,
-        ends=rows / rates.ends,
-        loading=rates.loading,
-    )
 
 
 @dataclass(frozen=True)

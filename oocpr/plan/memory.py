@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from oocpr.store.direct_io import PAGE
 
 if TYPE_CHECKING:
-    from oocpr.plan.partition import GraphStats
-    from oocpr.plan.plan import PlanRequest
+    from oocpr.plan.request import GraphStats, PlanRequest
 
 READ_BYTES = {"float64": 8, "float32": 4, "bits16": 2, "bits8": 1}
 """Bytes of one gathered number."""

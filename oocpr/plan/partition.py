@@ -8,7 +8,6 @@ rows over earlier partitions wait in pinned memory of the host, and so does what
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -33,23 +32,6 @@ MAX_PARTITIONS = 64
 
 LINE_NODES = 128
 """Column partitions begin at multiples of so many nodes, with whole lines of the link and of memory."""
-
-
-@dataclass(frozen=True)
-class GraphStats:
-    """What a plan has to know of a graph; bytes are encoded."""
-
-    nodes: int
-    edges: int
-    tiles: int
-    tile_edges: int
-    column_bytes: int  # of all tiles, their weights included
-    max_tile_bytes: int  # see `weighted_tile_bytes`
-    max_tile_rows: int
-    local_share: float  # of edges that stay inside the rows of their tile, in [0, 1]
-    weighted: bool = False
-    weight_bytes: int = 0  # of all tiles
-    max_weight_bytes: int = 0  # of the tile that has most
 
 
 def default_stripes(edges: int, tiles: int, workers: int = 1) -> int:

@@ -6,66 +6,31 @@ from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING
 
-from oocpr.errors import DoesNotFitError, UsageError
-from oocpr.plan.forecast import (
-    MAX_SCC_EDGES,
-    MAX_SCC_NUMBERED_EDGES,
-    Forecast,
-    forecast,
-    predicted_passes,
-    sweeps_for,
-)
+from oocpr.errors import DoesNotFitError
+from oocpr.plan.forecast import COMPONENT_SWEEPS, Forecast
 from oocpr.plan.memory import (
     READ_BYTES,
     SEGMENTED_METHODS,
     Need,
     decoded_bytes,
-    run_need,
-    scc_need,
-    segmented_need,
     segmented_tile_bytes,
     typical_bytes,
     typical_scc_bytes,
     typical_segmented_bytes,
 )
-from oocpr.plan.partition import MAX_SECTIONS, default_stripes, stripe_tiles
-from oocpr.plan.products import BALANCED
-from oocpr.plan.residency import RING_SLOTS, fitting_tiles, spread_evenly
+from oocpr.plan.partition import MAX_SECTIONS
+from oocpr.plan.residency import spread_evenly
 from oocpr.plan.ways import way_rows
 from oocpr.units import format_bytes, format_count, format_passes, format_seconds
 
 if TYPE_CHECKING:
     from oocpr.plan.device_memory import DeviceTiers
     from oocpr.plan.forecast import Passes, Rates
-    from oocpr.plan.partition import GraphStats
+    from oocpr.plan.request import GraphStats
     from oocpr.plan.ways import Way
 
 MIN_LOADING = 0.05
 """Seconds of loading below which a person does not read of it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanRequest:
-    """What a plan is asked for: settings of a run, the memory that it may use, and what it begins from."""
-
-    method: str
-    reads: str
-    damping: float = 0.85
-    tol: float = 1e-10
-    mixing: int = 5  # most passes that mixing remembers
-    memory: int  # bytes that the whole process may use
-    base: int = 0  # those that it uses already
-    sweeps: int | None = None  # of a tile per pass, on processors; None to choose by the edges inside tiles
-    stripes: int | None = None  # None to choose by the size of the graph, or the number of devices or workers
-    bounds: tuple[tuple[int, int], ...] = ()  # of the stripes' tiles, if they are known already
-    workers: int = 1  # processes that share the stripes
-    device_memory: tuple[int, ...] = ()  # bytes that may be used of each device
-    promised: bool = False  # whether these are the caller's word
-    cores: int = 1  # processors that may read for each device
-    kernel: str = BALANCED  # product of the devices; see `oocpr.plan.products`
-    personalized: bool = False  # whether the teleport vector is not uniform
-    started: bool = False  # whether the run begins from another vector
-    reproducible: bool = False  # whether a plan without room for all of the history does not fit
 
 
 @dataclass(frozen=True)
@@ -158,9 +123,39 @@ class Plan:
         """Predicted seconds of the run; None if nothing was measured."""
         return None if self.forecast is None else self.forecast.seconds(self.passes)
 
+    def timing(self, rates: Rates) -> Forecast:
+        """Seconds of the passes of a run by what was measured.
+
+        Tiles come to a device while its kernels run, and go on coming between two passes, in which nothing is
+        read: a pass takes as long as the link, or as the kernels, or the host that launches them, and what is
+        between, whichever takes longer. If kernels reach rows over the link as well, what comes and what they
+        reach take turns, and between two passes nothing comes.
+        """
+        edges, rows, tiles = self.stats.edges, self.stats.nodes, self.stats.tiles
+        staying = sum(tiers.on_device for tiers in self.devices) if self.devices else self.cached_tiles
+        share = staying / tiles
+        moved = edges * (1 - share)
+        resident = edges * share / rates.resident
+        swept = resident + moved / rates.streamed
+        sent = moved / rates.uploaded
+        between = rows / rates.rows
+        working = max(swept, self.streamed_bytes / rates.store_bytes, edges / rates.launched)
+        if not self.devices:
+            each = working + between
+        elif self.rows_in_host:
+            each = max(sent + moved / rates.alternating + resident, working) + between
+        else:
+            each = max(sent, working + between)
+        return Forecast(
+            first=max(edges / rates.first, self.first_bytes / rates.store_bytes) + between,
+            each=each * (1 + COMPONENT_SWEEPS) if self.method == "components" else each,
+            ends=rows / rates.ends,
+            loading=rates.loading,
+        )
+
     def timed(self, rates: Rates) -> Plan:
         """Return the plan with the time that it takes by what was measured."""
-        return replace(self, forecast=forecast(rates, self))
+        return replace(self, forecast=self.timing(rates))
 
     def loaded(self, seconds: float) -> Plan:
         """Return the plan with the seconds in which a new process loads what is compiled."""
@@ -366,92 +361,6 @@ class Plan:
         ]
         width = max(16, 1 + max(len(name) for name, _ in rows))
         return "\n".join(f"{name:<{width}}{value}" for name, value in rows)
-
-
-def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
-    """Decide how a run on processors uses the memory it is given.
-
-    Vectors and reads come first, then as much history as fits, then cached tiles.
-    """
-    if request.method == "components":
-        return _scc_plan(stats, request)
-    if request.method in SEGMENTED_METHODS:
-        return _segmented_plan(stats, request)
-    stripes = len(request.bounds) or request.stripes
-    if stripes is None:
-        # Of a reproducible run their number does not depend on that of the workers.
-        workers = 1 if request.reproducible else request.workers
-        stripes = default_stripes(stats.edges, stats.tiles, workers)
-    bounds = request.bounds or stripe_tiles(stats.tiles, stripes)
-    mixed = request.method == "mixed"
-    sweeps = (request.sweeps or sweeps_for(stats.local_share, stripes)) if mixed else 1
-    # If few edges stay inside tiles, reading what others propose saved R-MAT one pass in ten, and made
-    # each a third longer.
-    proposals = sweeps > 1
-
-    def need(remembered: int) -> Need:
-        ring_slots = min(RING_SLOTS, stats.tiles)
-        return run_need(
-            stats, request, mixing=remembered, sweeps=sweeps, ring_slots=ring_slots, stripes=stripes
-        )
-
-    wanted = request.mixing if mixed else 0
-    remembered = wanted
-    while remembered and need(remembered).total > request.memory and not request.reproducible:
-        remembered -= 1
-    needed = need(remembered)
-    left = request.memory - needed.total
-    decoded = decoded_bytes(stats, sweeps > 1) <= left
-    cached = stats.tiles if decoded else fitting_tiles(stats.tiles, stats.max_tile_bytes, left)
-
-    def passes(remembered: int) -> Passes:
-        # What neither proposes nor remembers is pushed as it is.
-        method = "residual" if mixed and not proposals and not remembered else request.method
-        mixing = remembered if remembered < wanted else None
-        return predicted_passes(
-            request.damping, request.tol, method, stats.local_share, mixing=mixing, swept=proposals
-        )
-
-    better = None
-    if remembered < wanted:
-        better = Alternative(need(wanted).total, request.method, wanted, passes(wanted).typical)
-    return Plan(
-        stats, request.method, request.reads, bounds, remembered, sweeps, needed, request.memory, cached,
-        decoded, passes(remembered), proposals, reproducible=request.reproducible, better=better,
-    )  # fmt: skip
-
-
-def choose_method(stats: GraphStats, request: PlanRequest) -> tuple[str, Alternative | None]:
-    """Method of a run for which nobody names one, and what more memory would make of it."""
-    if stats.weighted or stats.edges > MAX_SCC_EDGES:
-        return "mixed", None
-    whole = _scc_plan(stats, request)
-    if whole.fits or request.reproducible:
-        return "components", None
-    return "mixed", Alternative(whole.need.total, "components", 0, whole.passes)
-
-
-def _scc_plan(stats: GraphStats, request: PlanRequest) -> Plan:
-    if stats.edges > MAX_SCC_NUMBERED_EDGES:
-        raise UsageError(
-            f"method components takes up to {format_count(MAX_SCC_NUMBERED_EDGES)} edges; "
-            f"the graph has {format_count(stats.edges)}.",
-            "Use method mixed.",
-        )
-    return Plan(
-        stats, "components", "float32", ((0, stats.tiles),), 0, 1,
-        scc_need(stats, request), request.memory, stats.tiles, True,
-        predicted_passes(request.damping, request.tol, "components"), reproducible=request.reproducible,
-    )  # fmt: skip
-
-
-def _segmented_plan(stats: GraphStats, request: PlanRequest) -> Plan:
-    need = segmented_need(stats, request, ring_slots=min(RING_SLOTS, stats.tiles))
-    cached = fitting_tiles(stats.tiles, segmented_tile_bytes(stats), request.memory - need.total)
-    return Plan(
-        stats, request.method, request.reads, ((0, stats.tiles),), 0, 1, need, request.memory, cached, True,
-        predicted_passes(request.damping, request.tol, "power"), False, reproducible=request.reproducible,
-    )  # fmt: skip
 
 
 def _device_json(plan: Plan) -> dict[str, object]:

@@ -11,10 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from oocpr.plan.memory import READ_BYTES
+from oocpr.plan.request import BALANCED
 from oocpr.plan.tile_groups import POOL_BYTES, GroupSizes
-
-BALANCED = "balanced"
-"""The default product, which takes packed columns, and keeps them decoded where there is room for all."""
 
 SELL_WINDOW, MAX_SELL_EDGES = 1 << 14, 256
 """Rows that kernel ``ell`` sorts together, and the most edges of a row in a slice."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from oocpr.plan.tile_groups import expanded_bytes
 
 if TYPE_CHECKING:
-    from oocpr.plan.partition import GraphStats
+    from oocpr.plan.request import GraphStats
     from oocpr.plan.tile_groups import GroupLayout
 
 RING_SLOTS = 4

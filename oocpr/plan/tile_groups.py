@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from oocpr.plan.memory import tile_edges, weighted_tile_bytes
 
 if TYPE_CHECKING:
-    from oocpr.plan.partition import GraphStats
+    from oocpr.plan.request import GraphStats
 
 GROUP_EDGES = (2**28, 2**26, 2**24)
 """Edges of groups that stay, the first size for which there is memory: what is computed with grows with them,

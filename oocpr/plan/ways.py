@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from oocpr.plan.plan import Plan
+    from oocpr.plan.device_memory import DeviceTiers
     from oocpr.plan.tile_groups import GroupSize
 
 TIERS = "device, host, store"
@@ -45,17 +45,17 @@ def explained(
     sizes: Iterable[GroupSize],
     taken: GroupSize | None,
     given: Sequence[int],
-    bare: Callable[[GroupSize], Plan],
+    bare: Callable[[GroupSize], Sequence[DeviceTiers]],
 ) -> tuple[Way, ...]:
     """Say what each way takes of a device, in the order in which a plan tries them.
 
-    `taken`: what the plan takes; None if nothing fits. `bare` plans with no memory of the devices, of which
-    so much is given: what such a plan lacks is the least that it takes.
+    `taken`: what the plan takes; None if nothing fits. `bare` plans stripes with no memory of the devices, of
+    which so much is given: what such a plan lacks is the least that it takes.
     """
     ways, tried = [], True
     for way, alike in groupby(sizes, lambda size: size.way):
         plans = [bare(size) for size in alike]
-        needs = [[(of.sharing * of.max_bytes, given[of.device]) for of in plan.devices] for plan in plans]
+        needs = [[(of.sharing * of.max_bytes, given[of.device]) for of in stripes] for stripes in plans]
         name, partition, vectors, matrix = STORAGE[way]
         if taken is not None and taken.way == way:
             why, tried = "taken", False
@@ -71,7 +71,7 @@ def explained(
             Way(
                 name,
                 # Each device has a stripe of rows.
-                "rows" if len(plans[0].stripes) > 1 else partition,
+                "rows" if len(plans[0]) > 1 else partition,
                 vectors,
                 matrix,
                 min(max(need for need, _ in each) for each in needs),

@@ -32,7 +32,7 @@ from oocpr.ingest.build import build_store
 from oocpr.plan.device_memory import DEVICE_SLOTS
 from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.partition import stripe_tiles
-from oocpr.plan.plan import Plan, PlanRequest, make_plan
+from oocpr.plan.processor_plan import make_plan
 from oocpr.plan.tile_groups import grouped_stats, layout_of
 from oocpr.sources import open_source
 from oocpr.store.graph import GraphStore, open_store
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from oocpr.engine.method import Solution
     from oocpr.engine.stripe import Job
     from oocpr.engine.tiles.source import RankedStore
+    from oocpr.plan.plan import Plan
+    from oocpr.plan.request import PlanRequest
 
     from .digraphs import Digraph
 

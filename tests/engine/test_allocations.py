@@ -52,7 +52,7 @@ from oocpr.api.graphs import as_graph, open_graph
 from oocpr.api.ranking import pagerank
 from oocpr.engine.planning import stats_of
 from oocpr.plan.memory import scc_need
-from oocpr.plan.plan import PlanRequest
+from oocpr.plan.request import PlanRequest
 
 def resident(name):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -24,7 +24,7 @@ from oocpr.engine.probe.pass_times import (
 )
 from oocpr.engine.trace import COMPUTE, COPY, READ, Trace
 from oocpr.plan.device_memory import DeviceNeed, DeviceTiers
-from oocpr.plan.partition import GraphStats
+from oocpr.plan.request import GraphStats
 
 
 def second_by_second(brought: list[int], taken: list[int], threads: int, buffers: int) -> list[int]:

@@ -24,7 +24,7 @@ from oocpr.engine.planning import asked_settings
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
-from oocpr.plan.products import BALANCED
+from oocpr.plan.request import BALANCED
 from oocpr.sources import open_source
 
 from ..engine.digraphs import exact_ranks, random_digraph

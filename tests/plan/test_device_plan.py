@@ -19,9 +19,10 @@ from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.device_memory import STAGED_NUMBERS
 from oocpr.plan.device_plan import ROW_EDGES, plan_on_devices, resident_weights
-from oocpr.plan.forecast import Rates, forecast
+from oocpr.plan.forecast import Rates
 from oocpr.plan.memory import tile_edges, weighted_tile_bytes
-from oocpr.plan.partition import GraphStats, stripe_tiles, weighted_stripes
+from oocpr.plan.partition import stripe_tiles, weighted_stripes
+from oocpr.plan.request import GraphStats
 from oocpr.plan.tile_groups import (
     POOL_BYTES,
     TILE_ENTRY_BYTES,
@@ -397,7 +398,7 @@ def test_stripes_of_one_device_as_one_have_what_they_have_together(given, memory
     assert len(on_device) + len(in_host) == made.cached_tiles
     # A pass takes as long.
     rates = Rates(store_bytes=1e9, resident=5e9, streamed=4e9, first=2e8, rows=1e8, uploaded=1e9)
-    assert forecast(rates, whole) == forecast(rates, made)
+    assert whole.timing(rates) == made.timing(rates)
 
 
 def test_each_device_has_one_stripe_of_those_that_share_it():

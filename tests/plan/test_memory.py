@@ -28,8 +28,7 @@ from oocpr.plan.memory import (
     weighted_tile_bytes,
     writing_bytes,
 )
-from oocpr.plan.partition import GraphStats
-from oocpr.plan.plan import PlanRequest
+from oocpr.plan.request import GraphStats, PlanRequest
 from oocpr.plan.tile_groups import layout_of
 from oocpr.store.direct_io import aligned
 from oocpr.store.format import CHECKSUM_KEY, DATA, INDICES

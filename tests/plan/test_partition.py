@@ -30,8 +30,8 @@ from oocpr.units import parse_bytes
 from .test_device_plan import GIB, LARGE, WEIGHTED, rows_of
 
 if TYPE_CHECKING:
-    from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import Plan
+    from oocpr.plan.request import GraphStats
 
 
 def planned(

@@ -6,7 +6,7 @@ import itertools
 import json
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -23,18 +23,21 @@ from oocpr.plan.forecast import (
     Forecast,
     Passes,
     Rates,
-    forecast,
     passes_from,
     predicted_passes,
     streamed_sweeps,
     sweeps_for,
 )
 from oocpr.plan.memory import SHARED, decoded_bytes
-from oocpr.plan.partition import GraphStats, default_stripes, stripe_tiles
-from oocpr.plan.plan import Plan, PlanRequest, choose_method, make_plan
+from oocpr.plan.partition import default_stripes, stripe_tiles
+from oocpr.plan.processor_plan import choose_method, make_plan
+from oocpr.plan.request import GraphStats, PlanRequest
 from oocpr.plan.residency import RING_SLOTS
 from oocpr.plan.tile_groups import grouped_stats, layout_of
 from oocpr.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from oocpr.plan.plan import Plan
 
 FACTS = GraphStats(
     nodes=10**6,
@@ -274,12 +277,12 @@ def test_what_takes_longest_decides_how_long_a_pass_takes():
     stats = replace(FACTS, nodes=10**7, edges=10**9, tiles=4, column_bytes=2 * 10**9)
     here = replace(plan(2**40, stats), method="mixed", cached_tiles=4)
     rates = Rates(store_bytes=1e9, resident=1e9, streamed=5e8, first=2e8, rows=1e8)
-    assert forecast(rates, here) == Forecast(first=5.1, each=1.1)
-    assert forecast(rates, replace(here, cached_tiles=2)).each == 1.6
+    assert here.timing(rates) == Forecast(first=5.1, each=1.1)
+    assert replace(here, cached_tiles=2).timing(rates).each == 1.6
 
     def on_device(rates: Rates, tiles: int, **how: bool) -> float:
         tiers = DeviceTiers(0, DeviceNeed(0, 0, 0, 0, 0), tiles, 4 - tiles, 0, 0, 3, True, **how)
-        return forecast(rates, replace(here, devices=(tiers,))).each
+        return replace(here, devices=(tiers,)).timing(rates).each
 
     device = Rates(store_bytes=1e9, resident=5e9, streamed=4e9, first=2e8, rows=1e8, uploaded=1e9)
     assert [on_device(device, tiles) for tiles in (0, 3)] == [1.0, 0.3125]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.plan.memory import tile_edges
-from oocpr.plan.partition import GraphStats
+from oocpr.plan.request import GraphStats
 from oocpr.plan.residency import (
     DEVICE_READERS,
     GROUPS,

@@ -20,7 +20,8 @@ from oocpr.engine.tiles.source import tiles_of
 from oocpr.errors import ReplacedError
 from oocpr.plan.device_memory import DeviceNeed, device_need
 from oocpr.plan.memory import weighted_tile_bytes
-from oocpr.plan.partition import GraphStats, stripe_tiles
+from oocpr.plan.partition import stripe_tiles
+from oocpr.plan.request import GraphStats
 from oocpr.plan.tile_groups import (
     GROUP_EDGES,
     LAUNCHED_BYTES,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oocpr.engine.planning import plan_for_devices, plan_request
 from oocpr.engine.settings import Settings
 from oocpr.plan.memory import tile_edges
-from oocpr.plan.partition import GraphStats
+from oocpr.plan.request import GraphStats
 
 from .test_device_plan import GIB, LARGE, WEIGHTED, rows_of
 

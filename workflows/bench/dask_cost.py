@@ -36,7 +36,7 @@ from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Job, Numbers, StripeGroup
 from oocpr.engine.tiles.stream import returned
 from oocpr.ingest.build import build_store
-from oocpr.plan.plan import make_plan
+from oocpr.plan.processor_plan import make_plan
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.plan.device_memory import DEVICE_SLOTS
-from oocpr.plan.partition import GraphStats
+from oocpr.plan.request import GraphStats
 from oocpr.plan.residency import READERS, ring_slots
 from oocpr.plan.tile_groups import GROUP_EDGES, group_bounds, layout_of
 from oocpr.store.codec.tiles import encode_tile

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Event
     from oocpr.engine.method import Solution
     from oocpr.engine.tiles.groups import GroupedStore
-    from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import Plan
+    from oocpr.plan.request import GraphStats
 
 PLENTY = 1 << 60
 RUNS = 3

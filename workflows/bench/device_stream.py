@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from plain_tiles import Encode
 
     from oocpr.engine.cuda.staging import CudaTileStream
-    from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import Plan
+    from oocpr.plan.request import GraphStats
     from oocpr.plan.tile_groups import GroupLayout
     from oocpr.store.graph import GraphStore
 

@@ -31,7 +31,7 @@ from oocpr.engine.cuda.vectors import (
     RowState,
 )
 from oocpr.errors import DamagedError, UsageError
-from oocpr.plan.products import BALANCED
+from oocpr.plan.request import BALANCED
 from oocpr.store.codec.layout import BLOCK
 
 if TYPE_CHECKING:

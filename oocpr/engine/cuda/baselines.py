@@ -22,14 +22,8 @@ from oocpr.engine.cuda.group import TEAMS
 from oocpr.engine.cuda.spmv import EVERYTHING, READ_STRUCTS, Gather, window_word
 from oocpr.engine.trace import DeviceTrace, Trace
 from oocpr.errors import UsageError
-from oocpr.plan.products import (
-    BALANCED,
-    MAX_SELL_EDGES,
-    SELL_WINDOW,
-    Array,
-    decoded_arrays,
-    product_arrays,
-)
+from oocpr.plan.products import MAX_SELL_EDGES, SELL_WINDOW, Array, decoded_arrays, product_arrays
+from oocpr.plan.request import BALANCED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,8 +19,8 @@ from oocpr.plan.memory import tile_edges
 if TYPE_CHECKING:
     from oocpr.engine.trace import Span
     from oocpr.plan.device_memory import DeviceTiers
-    from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import Plan
+    from oocpr.plan.request import GraphStats
 
 
 SAMPLED = 8

@@ -10,7 +10,6 @@ from oocpr.engine.executors.dask_client import Watch, cluster_errors, known_work
 from oocpr.engine.executors.dask_worker import open_on_worker
 from oocpr.engine.probe.measure import MEASURING, measure_rates
 from oocpr.errors import LostError
-from oocpr.plan.forecast import forecast
 
 if TYPE_CHECKING:
     from oocpr.engine.settings import Settings
@@ -48,4 +47,4 @@ def _passes_a_second(path: str, identity: str, plan: Plan, settings: Settings) -
 
     store, threads = open_on_worker(path, identity), get_worker().state.nthreads
     rates = measure_rates(store, plan, settings, threads=threads)
-    return 1 / forecast(rates, plan).each
+    return 1 / plan.timing(rates).each

@@ -1,0 +1,49 @@
+"""What a plan is made from: facts of a graph, and what is asked of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BALANCED = "balanced"
+"""The default product, which takes packed columns, and keeps them decoded where there is room for all."""
+
+
+@dataclass(frozen=True)
+class GraphStats:
+    """What a plan has to know of a graph; bytes are encoded."""
+
+    nodes: int
+    edges: int
+    tiles: int
+    tile_edges: int
+    column_bytes: int  # of all tiles, their weights included
+    max_tile_bytes: int  # see `weighted_tile_bytes`
+    max_tile_rows: int
+    local_share: float  # of edges that stay inside the rows of their tile, in [0, 1]
+    weighted: bool = False
+    weight_bytes: int = 0  # of all tiles
+    max_weight_bytes: int = 0  # of the tile that has most
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """What a plan is asked for: settings of a run, the memory that it may use, and what it begins from."""
+
+    method: str
+    reads: str
+    damping: float = 0.85
+    tol: float = 1e-10
+    mixing: int = 5  # most passes that mixing remembers
+    memory: int  # bytes that the whole process may use
+    base: int = 0  # those that it uses already
+    sweeps: int | None = None  # of a tile per pass, on processors; None to choose by the edges inside tiles
+    stripes: int | None = None  # None to choose by the size of the graph, or the number of devices or workers
+    bounds: tuple[tuple[int, int], ...] = ()  # of the stripes' tiles, if they are known already
+    workers: int = 1  # processes that share the stripes
+    device_memory: tuple[int, ...] = ()  # bytes that may be used of each device
+    promised: bool = False  # whether these are the caller's word
+    cores: int = 1  # processors that may read for each device
+    kernel: str = BALANCED  # product of the devices; see `oocpr.plan.products`
+    personalized: bool = False  # whether the teleport vector is not uniform
+    started: bool = False  # whether the run begins from another vector
+    reproducible: bool = False  # whether a plan without room for all of the history does not fit
