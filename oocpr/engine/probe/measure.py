@@ -12,18 +12,16 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from oocpr.engine.devices import each_backend
 from oocpr.engine.executors.local import LocalBackends
 from oocpr.engine.probe.pass_times import PassTimeModel, SampleTimes, TileTimings, device_works
-from oocpr.engine.probe.sample_run import LOADED_ROUNDS, MIN_ROUNDS, SECONDS, SampleRun
+from oocpr.engine.probe.sample_run import LOADED_ROUNDS, MEASURING, MIN_ROUNDS, SECONDS, Measuring, SampleRun
 from oocpr.engine.stripe import Job
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.tiles.source import tiles_of, weight_scale_of
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
     from oocpr.progress import Progress
     from oocpr.store.graph import GraphStore
 
-MEASURING, COMPILING = "measuring", "compiling, once on a machine"
+COMPILING = "compiling, once on a machine"
 """Stages that progress reports."""
 
 LOADING, READING, RESIDENT, STREAMED = "loading", "reading", "tiles that stay", "tiles that pass"
@@ -259,36 +257,6 @@ def _reading(store: RankedStore, readers: int, direct: bool, measuring: Measurin
     with ThreadPoolExecutor(readers) as pool:
         total = sum(pool.map(read, range(readers)))
     return total / (time.perf_counter() - begun)
-
-
-class Measuring:
-    """Reports the tiles that a probe reads, which is what takes it long; by one thread at a time.
-
-    Tiles that are quick are read once more until there is something to time, so how many there will be is not
-    known. Those that are read in any case, by step, are reported, and no others.
-    """
-
-    def __init__(self, progress: Progress, steps: Mapping[str, int]) -> None:
-        self._progress, self._steps = progress, steps
-        self._lock = Lock()
-        self._step = ""
-        self._done = self._end = 0
-
-    def begin(self, step: str) -> None:
-        """Say what is measured from now on."""
-        with self._lock:
-            self._step, self._end = step, self._done + self._steps[step]
-            self._report()
-
-    def read(self, read: bool = True) -> None:
-        """Report that a tile was read, if it was; any thread may."""
-        with self._lock:
-            if read and self._done < self._end:
-                self._done += 1
-                self._report()
-
-    def _report(self) -> None:
-        self._progress(MEASURING, self._done, sum(self._steps.values()), "tiles", self._step)
 
 
 _PROGRAM = "from oocpr.engine.probe.measure import compile_piped; compile_piped()"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,10 +27,12 @@ from oocpr.plan.memory import tile_edges
 
 if TYPE_CHECKING:
     from oocpr.engine.executors.local import LocalBackends
-    from oocpr.engine.probe.measure import Measuring
     from oocpr.engine.probe.pass_times import TileSample, TileTimings
     from oocpr.engine.stripe import Job, StripePush
     from oocpr.engine.tiles.source import RankedStore
+    from oocpr.progress import Progress
+
+MEASURING = "measuring"
 
 SECONDS = 0.25
 """How long reading is measured, and how long later passes are, for tiles of each kind."""
@@ -39,6 +42,36 @@ LOADED_ROUNDS = 2
 
 MIN_ROUNDS = 4
 """Rounds that are measured at least, the first among them."""
+
+
+class Measuring:
+    """Reports the tiles that a probe reads, which is what takes it long; by one thread at a time.
+
+    Tiles that are quick are read once more until there is something to time, so how many there will be is not
+    known. Those that are read in any case, by step, are reported, and no others.
+    """
+
+    def __init__(self, progress: Progress, steps: Mapping[str, int]) -> None:
+        self._progress, self._steps = progress, steps
+        self._lock = Lock()
+        self._step = ""
+        self._done = self._end = 0
+
+    def begin(self, step: str) -> None:
+        """Say what is measured from now on."""
+        with self._lock:
+            self._step, self._end = step, self._done + self._steps[step]
+            self._report()
+
+    def read(self, read: bool = True) -> None:
+        """Report that a tile was read, if it was; any thread may."""
+        with self._lock:
+            if read and self._done < self._end:
+                self._done += 1
+                self._report()
+
+    def _report(self) -> None:
+        self._progress(MEASURING, self._done, sum(self._steps.values()), "tiles", self._step)
 
 
 class SampleRun:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from oocpr.engine.executors.dask import results_of
 from oocpr.engine.executors.dask_client import Watch, cluster_errors, known_workers
 from oocpr.engine.executors.dask_worker import open_on_worker
-from oocpr.engine.probe.measure import MEASURING, measure_rates
+from oocpr.engine.probe.measure import measure_rates
+from oocpr.engine.probe.sample_run import MEASURING
 from oocpr.errors import LostError
 
 if TYPE_CHECKING:
