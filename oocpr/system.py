@@ -7,7 +7,6 @@ import ctypes
 import errno
 import os
 import resource
-import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,9 +37,6 @@ _RECLAIMED = (
     *("total_active_file", "total_inactive_file"),
 )
 """Lines of memory.stat, of versions 2 and 1, with what a group gives back when it is asked for memory."""
-
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals by which people and systems end a process."""
 
 SERVER_TIMEOUT = 60
 """Seconds after which a server that says nothing is lost."""

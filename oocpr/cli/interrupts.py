@@ -9,13 +9,10 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from oocpr.jobs.time_limit import loses_exceptions
+from oocpr.signals import ENDING, handling, loses_exceptions
 
 if TYPE_CHECKING:
     from types import FrameType
-
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Those of `oocpr.system`, which takes time to load, and until then Ctrl-C would show where it was."""
 
 _INTERVAL = 0.01
 """Seconds after which a signal comes again that could not end the command."""
@@ -44,7 +41,7 @@ class _Interrupts:
             self._show(lost)
         elif not self.waiting:
             # None of ours has come where a run with checkpoints has a handler of its own.
-            numbers = (*reversed(self.asked), *_ENDING)
+            numbers = (*reversed(self.asked), *ENDING)
             self._send_later(next(one for one in numbers if signal.getsignal(one) != signal.SIG_IGN))
 
     def _send_later(self, number: int) -> None:
@@ -72,19 +69,14 @@ def stopping_like_ctrl_c() -> Iterator[list[int]]:
         yield []
         return
     interrupts = _Interrupts()
-    before = {number: signal.getsignal(number) for number in _ENDING}
+    usual = (signal.SIG_DFL, signal.default_int_handler)
     show = sys.unraisablehook
-    try:
-        sys.unraisablehook = interrupts.unraisable
-        for number, handler in before.items():
-            # What nohup has set to be ignored stays ignored.
-            if handler in (signal.SIG_DFL, signal.default_int_handler):
-                signal.signal(number, interrupts.handle)
-        yield interrupts.asked
-    finally:
-        interrupts.close()
-        sys.unraisablehook = show
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handling(interrupts.handle, [each for each in ENDING if signal.getsignal(each) in usual]):
+        try:
+            sys.unraisablehook = interrupts.unraisable
+            yield interrupts.asked
+        finally:
+            interrupts.close()
+            sys.unraisablehook = show
     if interrupts.waiting:
         raise KeyboardInterrupt

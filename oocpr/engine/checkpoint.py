@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +20,8 @@ from uuid import uuid4
 from oocpr.engine.method import Memory, PassRecord, State
 from oocpr.errors import DamagedError, DoesNotFitError, StoppedError, UsageError
 from oocpr.plan.partition import stripe_tiles
+from oocpr.signals import handling
 from oocpr.store.checkpoint import CheckpointFolder, UnfitCheckpointError, digest
-from oocpr.system import ENDING
 from oocpr.units import format_seconds, parse_seconds
 
 if TYPE_CHECKING:
@@ -229,25 +228,14 @@ class Checkpoints(KeptRun):
     @contextmanager
     def stopping(self) -> Iterator[None]:
         """Have signals end the run after its pass meanwhile; a second one ends it at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
 
         def ask(number: int, frame: Any) -> None:
             if self._asked is not None:
                 signal.default_int_handler(number, frame)
             self._asked = signal.Signals(number)
 
-        before = {number: signal.getsignal(number) for number in ENDING}
-        try:
-            for number, handler in before.items():
-                # What nohup has set to be ignored stays ignored.
-                if handler is not signal.SIG_IGN:
-                    signal.signal(number, ask)
+        with handling(ask):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 @contextmanager

@@ -5,25 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from oocpr.signals import loses_exceptions
+
 _ALARM_INTERVAL = 0.01
 """Seconds after which the signal comes again, since what is raised may be lost."""
-
-_GOING_ON = (
-    *("logging", "weakref", "_weakrefset", "importlib._bootstrap", "importlib._bootstrap_external"),
-    *("numba.core.codegen", "numba.core.caching"),
-)
-"""Modules that write what is raised in them, and go on, or whose callers do without what they import; the one
-that hands code to LLVM, which calls back for code that nobody knows if that is broken off; and the one that
-reads code from files, which Python warns of if one is left open."""
-
-_WAITING = ("concurrent.futures._base", "wait")
-"""The function in which zarr waits for what it has handed to its thread; a call that is broken off before
-leaves coroutines that nobody awaits, which Python warns of."""
 
 
 @contextmanager
@@ -47,25 +36,6 @@ def ended_at(deadline: float, late: Exception) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def loses_exceptions(frame: FrameType | None) -> bool:
-    """Whether an error is lost: the frame or a caller logs, destroys, imports, compiles or calls zarr."""
-    waits = False
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module in _GOING_ON or frame.f_code.co_name == "__del__":
-            return True
-        waits |= (module, frame.f_code.co_name) == _WAITING
-        if module.startswith("zarr.") and not waits:
-            return True
-        if frame.f_code.co_argcount:
-            first = frame.f_locals.get(frame.f_code.co_varnames[0])
-            # What a weak reference calls gets it, and what it referred to is gone.
-            if isinstance(first, weakref.ref) and first() is None:
-                return True
-        frame = frame.f_back
-    return False
 
 
 def is_handled(error: BaseException) -> bool:

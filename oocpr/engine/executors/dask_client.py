@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from oocpr import version
 from oocpr.errors import DoesNotFitError, LostError, OocprError, SetupError, UsageError
-from oocpr.system import ENDING, usable_cores
+from oocpr.signals import handling
+from oocpr.system import usable_cores
 from oocpr.units import format_bytes
 
 Answer = TypeVar("Answer")
@@ -361,23 +362,14 @@ def _uninterrupted() -> Iterator[None]:
 
     Processes begun meanwhile never get Ctrl-C, as they end with this one.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     asked: list[int] = []
-    before = {number: signal.getsignal(number) for number in ENDING}
-    for number, handler in before.items():
-        # What nohup has set to be ignored stays ignored.
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, lambda number, _: asked.append(number))
-    # Processes take over what the thread blocks that begins them; the first one would unblock it.
-    resource_tracker.ensure_running()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handling(lambda number, _: asked.append(number)):
+        # Processes take over what the thread blocks that begins them; the first one would unblock it.
+        resource_tracker.ensure_running()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if asked:
         signal.raise_signal(asked[0])
