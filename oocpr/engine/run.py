@@ -14,14 +14,12 @@ from uuid import uuid4
 import numpy as np
 
 from oocpr.engine.checkpoint import KeptRun, Resumed
-from oocpr.engine.devices import check_weighted, each_backend
+from oocpr.engine.devices import check_weighted
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
 from oocpr.engine.method import Solution, as_distribution
 from oocpr.engine.reduction import first_state, is_over
 from oocpr.engine.seed_lanes import lanes_of, rank_side_by_side
 from oocpr.engine.stripe import Job
-from oocpr.engine.tiles.groups import GroupedStore
-from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import LostError, OocprError, StoppedError, UsageError
 from oocpr.plan.forecast import passes_from
 from oocpr.plan.memory import SEGMENTED_METHODS
@@ -129,8 +127,8 @@ def rank_graph(
         with release_frames():
             return rank_segmented(store, plan, settings, backend, threads, progress, kernel=kernel)
     identity = None if client is None else store.identity
-    job = replace(
-        _job_of(store, plan, settings, backend, threads, kernel),
+    job = Job.of(
+        store, plan, settings, backend, threads, kernel,
         path=path, teleport=teleport, start=start, trace=trace, identity=identity,
     )  # fmt: skip
     with release_frames():
@@ -179,7 +177,7 @@ def rank_each(
     plan.validate()
     if store.weights is not None:
         check_weighted(settings.method, how["kernel"])
-    job, executor = replace(_job_of(store, plan, settings, **how), path=path), None
+    job, executor = Job.of(store, plan, settings, path=path, **how), None
     with release_frames(), ExitStack() as stack:
         for number in range(len(seeds)):
             begun, (rows, weights) = time.perf_counter(), seeds.of(number)
@@ -216,22 +214,6 @@ def _rank_in_lanes(
     for run, ranks, largest in rank_side_by_side(job, executor.groups[0], seeds, first, lanes, top, note):
         solution = _solution(job, executor, run.state, run.history, ranks, run.begun)
         yield SeedRanks(run.number, solution, largest)
-
-
-def _job_of(
-    store: RankedStore,
-    plan: Plan,
-    settings: Settings,
-    backend: str | Backend | tuple[str | Backend, ...],
-    threads: int | None,
-    kernel: str | None,
-) -> Job:
-    settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    return Job(
-        "", settings, plan, each_backend(backend), threads, kernel=kernel,
-        weight_scale=weight_scale_of(store, settings.reads),
-        layout=store.layout if isinstance(store, GroupedStore) else None,
-    )  # fmt: skip
 
 
 def _solve_tiles(

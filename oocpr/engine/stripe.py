@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import uuid4
@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 from oocpr.engine import method
 from oocpr.engine.backend import Streams, StripeSpec
 from oocpr.engine.degree_check import claims_of
-from oocpr.engine.devices import make_backend
-from oocpr.engine.tiles.source import split_tile, tiles_of
+from oocpr.engine.devices import each_backend, make_backend
+from oocpr.engine.tiles.groups import GroupedStore
+from oocpr.engine.tiles.source import split_tile, tiles_of, weight_scale_of
 from oocpr.engine.tiles.stream import PassTraffic, TileStream, returned
 from oocpr.engine.trace import COMPUTE
 from oocpr.plan.partition import section_tiles
@@ -109,6 +110,28 @@ class Job:
     copies: str = ""
     holders: tuple[tuple[str, ...], ...] = ()
     token: str = field(default_factory=lambda: uuid4().hex)
+
+    @classmethod
+    def of(
+        cls,
+        store: RankedStore,
+        plan: Plan,
+        settings: Settings,
+        backend: str | Backend | tuple[str | Backend, ...],
+        threads: int | None,
+        kernel: str | None = None,
+        *,
+        path: str = "",
+        **more: Any,
+    ) -> Job:
+        """Make the job of a run over an open graph, mixing and sweeps as they are planned."""
+        settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
+        scale = weight_scale_of(store, settings.reads)
+        layout = store.layout if isinstance(store, GroupedStore) else None
+        return cls(
+            path, settings, plan, each_backend(backend), threads, kernel=kernel, weight_scale=scale,
+            layout=layout, **more,
+        )  # fmt: skip
 
     @property
     def slots(self) -> int:

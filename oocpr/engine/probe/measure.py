@@ -18,13 +18,12 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from oocpr.engine.devices import each_backend
 from oocpr.engine.executors.local import LocalBackends
 from oocpr.engine.probe.pass_times import PassTimeModel, SampleTimes, TileTimings, device_works
 from oocpr.engine.probe.sample_run import LOADED_ROUNDS, MEASURING, MIN_ROUNDS, SECONDS, Measuring, SampleRun
 from oocpr.engine.stripe import Job
 from oocpr.engine.tiles.groups import GroupedStore
-from oocpr.engine.tiles.source import tiles_of, weight_scale_of
+from oocpr.engine.tiles.source import tiles_of
 from oocpr.jit import MustCompileError, watched, without_compiling
 from oocpr.plan.forecast import Forecast, Rates
 from oocpr.progress import silent
@@ -63,25 +62,9 @@ def measure_rates(
     Reading is measured as the store is now: tiles that the system keeps in its cache read faster. Raises
     DamagedError if a tile's bytes are not what was written.
     """
-    job = _job(store, plan, settings, backend, threads, kernel=kernel)
+    job = Job.of(store, plan, settings, backend, threads, kernel)
     with release_frames():
         return _measure(job, store, progress)
-
-
-def _job(
-    store: RankedStore,
-    plan: Plan,
-    settings: Settings,
-    backend: str | Backend | tuple[str | Backend, ...],
-    threads: int | None,
-    kernel: str | None = None,
-) -> Job:
-    settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    scale = weight_scale_of(store, settings.reads)
-    layout = store.layout if isinstance(store, GroupedStore) else None
-    return Job(
-        "", settings, plan, each_backend(backend), threads, kernel=kernel, weight_scale=scale, layout=layout
-    )
 
 
 def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
@@ -174,7 +157,7 @@ def _rate(edges: float, seconds: float) -> float:
 
 def load_compiled(store: RankedStore, plan: Plan, settings: Settings) -> None:
     """Call all compiled functions of a run on processors, on one tile of the graph, in this thread."""
-    job = _job(store, plan, settings, "cpu", 1)
+    job = Job.of(store, plan, settings, "cpu", 1)
     backends = LocalBackends(job, several=False)
     for one in _loading_samples(plan, device_works(plan, store.tile_rows)):
         SampleRun(job, store, backends, one, Measuring(silent, {})).load()
