@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.engine.cpms.segments import KINDS, segments_size
+from oocpr.engine.cpms.sweeps import Sweeps
 from oocpr.engine.cuda.baselines import allocated, decode
 from oocpr.engine.cuda.device import THREADS, download, grid
 from oocpr.engine.cuda.group import DeviceGroup, raise_faults
@@ -45,8 +46,8 @@ class Slices(NamedTuple):
     values: Any
 
 
-class DeviceSweeps:
-    """See `oocpr.engine.cpms.run.Sweeps`; what stays where is as `tiers` say.
+class DeviceSweeps(Sweeps):
+    """The sweeps on a device; what stays where is as `tiers` say.
 
     `slices`: whether rows stand side by side; raises DoesNotFitError if groups do not stay decoded.
     """
@@ -202,14 +203,6 @@ class DeviceSweeps:
         self._give_values(columns, count, self._segments, values)
         return Slices(begins, columns, values)
 
-    def total(self, read: int) -> float:
-        """See Sweeps."""
-        return self._norm(self._old, read)
-
-    def norm(self, read: int) -> float:
-        """See Sweeps."""
-        return self._norm(self._new, read)
-
     def _norm(self, vector: Any, read: int) -> float:
         nodes = self._store.nodes
         with self._device:
@@ -226,10 +219,6 @@ class DeviceSweeps:
         nodes = self._store.nodes
         with self._device:
             return self._sum("sum_differences", nodes, self._new, self._old, np.uint64(nodes), np.int32(read))
-
-    def advance(self) -> None:
-        """See Sweeps."""
-        self._old, self._new = self._new, self._old
 
     def to_plain(self) -> None:
         """See Sweeps."""
@@ -257,7 +246,7 @@ class DeviceSweeps:
             return self._device.bring(values)
 
     @property
-    def allocated_bytes(self) -> int:
+    def allocated_bytes(self) -> int:  # type: ignore[override]
         """See Sweeps."""
         return self._device.allocated_bytes
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.engine.cpms import segments as held
+from oocpr.engine.cpms.sweeps import Sweeps
 from oocpr.engine.cpu.threads import default_threads
 from oocpr.engine.tiles.stream import PassTraffic, TileStream
 from oocpr.errors import DamagedError
@@ -42,8 +43,8 @@ class DecodedTile(NamedTuple):
     values: Numbers
 
 
-class HostSweeps:
-    """See `oocpr.engine.cpms.run.Sweeps`; `threads` change no bit."""
+class HostSweeps(Sweeps):
+    """The sweeps on processors; `threads` change no bit."""
 
     def __init__(self, store: RankedStore, plan: Plan, segments: int, threads: int | None) -> None:
         self._store, self._segments, self._read = store, segments, 1
@@ -119,14 +120,6 @@ class HostSweeps:
         cuts = tile.segments[np.searchsorted(tile.positions[:-2], wanted)]
         return sorted({0, owned, *np.minimum(cuts, owned).tolist()})
 
-    def total(self, read: int) -> float:
-        """See Sweeps."""
-        return self._norm(self._old, read)
-
-    def norm(self, read: int) -> float:
-        """See Sweeps."""
-        return self._norm(self._new, read)
-
     def _norm(self, vector: Numbers, read: int) -> float:
         return self._add_up(self._store.nodes, lambda lo, hi: held.norm(vector, lo, hi, read))
 
@@ -141,10 +134,6 @@ class HostSweeps:
         return self._add_up(
             self._store.nodes, lambda lo, hi: held.distance(self._new, self._old, lo, hi, read)
         )
-
-    def advance(self) -> None:
-        """See Sweeps."""
-        self._old, self._new = self._new, self._old
 
     def to_plain(self) -> None:
         """See Sweeps."""
@@ -166,11 +155,6 @@ class HostSweeps:
         if len(pieces) == 1:
             return [work(*pieces[0])]
         return list(self._pool.map(lambda piece: work(*piece), pieces))
-
-    @property
-    def allocated_bytes(self) -> int:
-        """See Sweeps."""
-        return 0
 
     def close(self) -> None:
         """See Sweeps."""

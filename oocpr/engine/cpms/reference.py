@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from oocpr.engine.cpms.sweeps import Sweeps
 from oocpr.engine.tiles.stream import PassTraffic
 from oocpr.store.codec.tiles import decode_tile
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from oocpr.engine.tiles.source import RankedStore
 
 
-class ReferenceSweeps:
-    """See `oocpr.engine.cpms.run.Sweeps`; the whole graph is in memory."""
+class ReferenceSweeps(Sweeps):
+    """The sweeps, the whole graph in memory."""
 
     def __init__(self, store: RankedStore, segments: int) -> None:
         self._segments, self._nodes = segments, store.nodes
@@ -59,13 +60,8 @@ class ReferenceSweeps:
         left = np.uint64(0) if bits == 64 else self._new.view(np.uint64) << bits >> bits
         self._new = (self._cut(numbers, written).view(np.uint64) | left).view(np.float64)
 
-    def total(self, read: int) -> float:
-        """See Sweeps."""
-        return float(np.abs(self._cut(self._old, read)).sum())
-
-    def norm(self, read: int) -> float:
-        """See Sweeps."""
-        return float(np.abs(self._cut(self._new, read)).sum())
+    def _norm(self, vector: NDArray[np.float64], read: int) -> float:
+        return float(np.abs(self._cut(vector, read)).sum())
 
     def scale(self, read: int, divisor: float) -> None:
         """See Sweeps."""
@@ -75,10 +71,6 @@ class ReferenceSweeps:
         """See Sweeps."""
         return float(np.abs(self._cut(self._new, read) - self._cut(self._old, read)).sum())
 
-    def advance(self) -> None:
-        """See Sweeps."""
-        self._old, self._new = self._new, self._old
-
     def to_plain(self) -> None:
         """See Sweeps."""
         self._segments = 1
@@ -86,11 +78,3 @@ class ReferenceSweeps:
     def ranks(self, read: int) -> NDArray[np.float64]:
         """See Sweeps."""
         return self._cut(self._old, read).copy()
-
-    @property
-    def allocated_bytes(self) -> int:
-        """See Sweeps."""
-        return 0
-
-    def close(self) -> None:
-        """See Sweeps."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from oocpr.engine.cpms.precision import UNKNOWN_CHANGE, PrecisionSchedule
 from oocpr.engine.cuda.device import open_device
@@ -21,55 +21,12 @@ from oocpr.plan.memory import SEGMENTED_KERNELS, SEGMENTED_METHODS
 from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from oocpr.engine.cpms.sweeps import Sweeps
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.engine.tiles.stream import PassTraffic
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
-
-
-class Sweeps(Protocol):
-    """Two vectors and a matrix in segments, and what is done to them: the steps of the paper's algorithm.
-
-    `read` and `written` say how many segments of each number, the first ones.
-    """
-
-    def dangling_mass(self, read: int) -> float:
-        """Sum of the vector's numbers of nodes without out-edges."""
-
-    def sweep(self, read: int, written: int, damping: float, constant: float) -> PassTraffic:
-        """Make the new vector: damping times what rows gather, and a constant."""
-
-    def total(self, read: int) -> float:
-        """Sum of the current vector."""
-
-    def norm(self, read: int) -> float:
-        """Sum of the new vector."""
-
-    def scale(self, read: int, divisor: float) -> None:
-        """Divide the new vector, of which so many segments are read and written."""
-
-    def change(self, read: int) -> float:
-        """L1 distance of the new vector from the one before."""
-
-    def advance(self) -> None:
-        """Let the new vector be the current one."""
-
-    def to_plain(self) -> None:
-        """Turn both vectors and the matrix into plain float64, where they are: one segment from now on."""
-
-    def ranks(self, read: int) -> NDArray[np.float64]:
-        """Give the current vector; float64, shape (nodes,)."""
-
-    @property
-    def allocated_bytes(self) -> int:
-        """Most bytes that were taken of a device with a memory of its own; 0 without one."""
-
-    def close(self) -> None:
-        """Free everything."""
 
 
 def rank_segmented(
