@@ -107,7 +107,7 @@ def _rank_in_blocks(
 ) -> tuple[Outcomes, Report]:
     """Rank by threads, each of which has a block of seeds: so many, and so many vectors in each."""
     from oocpr.engine.scc import personal
-    from oocpr.engine.scc.run import load_scc_graph
+    from oocpr.engine.scc.run import decoded_graph
     from oocpr.jit import watched
     from oocpr.plan.memory import BLOCK_WIDTHS
     from oocpr.system import peak_resident
@@ -115,10 +115,7 @@ def _rank_in_blocks(
     begun, opened, (count, width) = time.perf_counter(), kept.opened, shape
     store = opened.store
     with watched(silent) as compilation, store.unchanged():
-        read = "graph" not in opened.decoded
-        if read:
-            opened.decoded["graph"] = load_scc_graph(store, threads)
-        graph = opened.decoded["graph"]
+        graph, bytes_read = decoded_graph(store, threads, opened.decoded)
         if width > BLOCK_WIDTHS[0]:
             width = personal.filled_width(graph, vectors, count, width)
         outcomes = personal.rank_seeds(
@@ -144,7 +141,7 @@ def _rank_in_blocks(
         compile_seconds=compiling,
         gteps=store.edges * int(outcomes.passes.sum()) / (seconds - compiling) / 1e9,
         bytes_per_edge=store.attributes.encoded_bytes / max(store.edges, 1),
-        bytes_read=graph.bytes_read if read else 0,
+        bytes_read=bytes_read,
         peak_memory=peak_resident(),
         identity=store.identity,
     )

@@ -88,11 +88,8 @@ class KeptRun:
         self.write(job, store, executor, state, history)
         self._kept = time.monotonic()
 
-    def between_passes(
-        self, job: Job, store: RankedStore, executor: Executor, state: State, history: list[PassRecord]
-    ) -> None:
-        """Keep the run; raises what it is to end with, if it is."""
-        self.keep(job, store, executor, state, history)
+    def check_end(self, number: int, seconds: float) -> None:
+        """Raise what the run is to end with now, if anything, after a pass that took so many seconds."""
 
     def write(
         self,
@@ -172,22 +169,16 @@ class Checkpoints(KeptRun):
     def _late(self, seconds: float) -> bool:
         return self._limit is not None and time.monotonic() - self._begun + seconds > self._limit
 
-    def between_passes(
-        self, job: Job, store: RankedStore, executor: Executor, state: State, history: list[PassRecord]
-    ) -> None:
-        """Keep the run.
-
-        Raises StoppedError if it is to end now, or KeyboardInterrupt if a signal says so.
-        """
-        self.keep(job, store, executor, state, history)
+    def check_end(self, number: int, seconds: float) -> None:
+        """Raise StoppedError if there is no time for another pass, KeyboardInterrupt if a signal has come."""
         if self._asked is not None:
             interrupt = KeyboardInterrupt(self._asked.name)
             self.add_hint(interrupt)
             raise interrupt
-        if self._late(history[-1].seconds):
+        if self._late(seconds):
             assert self._limit is not None
             raise StoppedError(
-                f"the run was stopped after pass {state.number}: its time limit of "
+                f"the run was stopped after pass {number}: its time limit of "
                 f"{format_seconds(self._limit)} leaves no room for another.",
                 self.hint,
             )

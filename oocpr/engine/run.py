@@ -363,15 +363,10 @@ def _rank_in_memory(
     decoded: dict[str, SccGraph] | None,
     progress: Progress,
 ) -> Solution:
-    from oocpr.engine.scc.run import load_scc_graph, rank_components
+    from oocpr.engine.scc.run import decoded_graph, rank_components
 
     begun = time.perf_counter()
-    decoded = {} if decoded is None else decoded
-    known = "graph" in decoded
-    if not known:
-        decoded["graph"] = load_scc_graph(store, threads)
-    graph = decoded["graph"]
-    bytes_read = 0 if known else graph.bytes_read
+    graph, bytes_read = decoded_graph(store, threads, {} if decoded is None else decoded)
     return rank_components(graph, settings, threads, begun, bytes_read, progress, teleport, start)
 
 
@@ -397,7 +392,8 @@ def _iterate(
     while not is_over(settings, state):
         state = executor.run_passes(state, note, ending)
         if kept is not None and not is_over(settings, state):
-            kept.between_passes(job, store, executor, state, history)
+            kept.keep(job, store, executor, state, history)
+            kept.check_end(state.number, history[-1].seconds)
             if executor.has_grown():
                 movable = kept.number == state.number
                 if movable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from oocpr.engine import method
 from oocpr.engine.reduction import first_state, is_over, record_pass
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from oocpr.engine.method import PassRecord, State
     from oocpr.engine.scc.personal import SeedVectors
     from oocpr.engine.stripe import Job, StripeGroup
+
+    Largest = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 @dataclass
@@ -57,14 +59,6 @@ def lanes_of(job: Job, seeds: int) -> int:
     return 1
 
 
-class LaneRanks(NamedTuple):
-    """A run that is done, with its ranks, or rows and ranks of the largest if no others are wanted."""
-
-    run: LaneRun
-    ranks: NDArray[np.float64] | None
-    largest: tuple[NDArray[np.int64], NDArray[np.float64]] | None
-
-
 def rank_side_by_side(
     job: Job,
     group: StripeGroup,
@@ -73,11 +67,12 @@ def rank_side_by_side(
     lanes: int,
     top: int | None,
     note: Callable[[float], None],
-) -> Iterator[LaneRanks]:
-    """Rank for the seeds from number `first` on, so many `lanes` at a time; gives each that is done.
+) -> Iterator[tuple[LaneRun, NDArray[np.float64] | None, Largest | None]]:
+    """Rank for the seeds from number `first` on, so many `lanes` at a time.
 
-    `group` has been finished. `top`: how many of the largest ranks are wanted; None for all. `note` is called
-    after each pass, with how many seeds are done, those that are under way by their passes.
+    Yields each run that is done with its ranks, or rows and ranks of the largest if `top` of them are wanted
+    and found; None for all. `group` has been finished. `note` is called after each pass, with how many seeds
+    are done, those that are under way by their passes.
     """
     settings, block, backend = job.settings, group.seed_block(lanes), group.backend
     find_largest = cast("Streams", backend).largest
@@ -115,7 +110,7 @@ def rank_side_by_side(
                 if top is not None:
                     bound = settings.bound(run.state.residuals[-1], run.state.growth)
                     largest = find_largest(state, carry, top, bound, run.state.total, run.state.growth)
-                yield LaneRanks(run, None if largest else backend.finish(state, carry), largest)
+                yield run, None if largest else backend.finish(state, carry), largest
         fill()
         if running:
             # Of a run that takes more passes than are expected something is left to the end.

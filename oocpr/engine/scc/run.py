@@ -132,6 +132,16 @@ class SccGraph:
         return order_rows(self.schedule, distinct=self.weights is not None)
 
 
+def decoded_graph(
+    store: RankedStore, threads: int | None, decoded: dict[str, SccGraph]
+) -> tuple[SccGraph, int]:
+    """Give the graph that earlier runs left in `decoded`, or leave it there; and the bytes read for it."""
+    if "graph" in decoded:
+        return decoded["graph"], 0
+    graph = decoded["graph"] = load_scc_graph(store, threads)
+    return graph, graph.bytes_read
+
+
 def load_scc_graph(store: RankedStore, threads: int | None = None) -> SccGraph:
     """Read and decode a stored graph, with all usable cores for None, and find the order of its rows.
 
