@@ -13,8 +13,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oocpr.cli.interrupts import stopping_like_ctrl_c
+
+if TYPE_CHECKING:
+    from oocpr.errors import OocprError
 
 USAGE = 2
 NOT_CONVERGED = 3
@@ -196,6 +200,12 @@ def _trace(debug: bool) -> None:
         from oocpr.errors import masked
 
         sys.stderr.write(masked(traceback.format_exc()))
+
+
+def fail_for(failures: Sequence[OocprError]) -> int:
+    """Write all errors that the answer has outlived; returns the code of the first, 0 without any."""
+    codes = [fail(failure.cause, failure.remedy, failure.exit_code) for failure in failures]
+    return codes[0] if codes else 0
 
 
 def fail(cause: str, remedy: str, code: int) -> int:

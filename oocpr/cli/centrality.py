@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oocpr.cli import NOT_CONVERGED, fail, options
+from oocpr.cli import NOT_CONVERGED, fail, fail_for, options
 from oocpr.cli.options import Group, Session, argument, option, output_option
-from oocpr.cli.output import emit, emit_json, ranking, write_answer, write_notices
+from oocpr.cli.output import emit, emit_json, ranking, taken_graph, write_answer, write_notices
 from oocpr.units import format_bytes, format_count, format_passes, format_seconds
 
 if TYPE_CHECKING:
@@ -130,12 +130,10 @@ def _find(
     **parameters: Any,
 ) -> int:
     from oocpr import api
-    from oocpr.api.arguments import ImportOptions
     from oocpr.result.centrality import Centrality
 
-    imported = {name: parameters.pop(name) for name in ImportOptions.__annotations__}
     with session.progress() as progress:
-        opened = api.as_graph(graph, memory=memory, tmp=tmp, progress=progress, **imported)
+        opened = taken_graph(graph, memory, tmp, progress, parameters)
         answer = getattr(api, measure)(opened, memory=memory, progress=progress, **parameters)
     write_notices(opened.notices)
     found: list[Centrality] = [answer] if isinstance(answer, Centrality) else list(answer)
@@ -158,12 +156,9 @@ def _find(
         f"{format_seconds(facts.seconds - facts.compile_seconds)}, "
         f"peak memory {format_bytes(facts.peak_memory)}\n"
     )
-    for failure in failures:
-        fail(failure.cause, failure.remedy, failure.exit_code)
-    if failures:
-        return failures[0].exit_code
-    if facts.converged:
-        return 0
+    code = fail_for(failures)
+    if code or facts.converged:
+        return code
     return fail(
         f"not converged after {format_passes(facts.passes)}: {facts.quality}, tol is {facts.tol:.3g}.",
         "The numbers are given nevertheless; allow more with --max-passes, or a larger --tol.",

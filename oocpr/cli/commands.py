@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oocpr import __version__
-from oocpr.cli import EXIT_CODES, NOT_CONVERGED, UNEXPECTED, fail, options
+from oocpr.cli import EXIT_CODES, NOT_CONVERGED, UNEXPECTED, fail, fail_for, options
 from oocpr.cli.centrality import centrality
 from oocpr.cli.options import Group, Session, argument
 from oocpr.cli.output import (
@@ -34,6 +34,7 @@ from oocpr.cli.output import (
     seed_rankings,
     seed_summary,
     summary,
+    taken_graph,
     write_answer,
     write_notices,
 )
@@ -302,7 +303,6 @@ def _rank_seeds(
 ) -> int:
     """Rank once for each seed; the first of each are written, or printed if no file is named."""
     from oocpr import api
-    from oocpr.api.arguments import ImportOptions
 
     if sort != "node" or (output is not None and output.endswith(".zarr")):
         raise UsageError(
@@ -310,9 +310,8 @@ def _rank_seeds(
             "Name an R.parquet or R.csv with -o, and leave --sort out.",
         )
     _check_streams(output, json_path)
-    imported = {name: parameters.pop(name) for name in ImportOptions.__annotations__}
     with session.progress() as progress:
-        opened = api.as_graph(graph, memory=parameters["memory"], tmp=tmp, progress=progress, **imported)
+        opened = taken_graph(graph, parameters["memory"], tmp, progress, parameters)
         ranks = api.pagerank(opened, top=top_k, progress=progress, **parameters)
     write_notices(opened.notices)
     failures = [] if output is None else write_answer(ranks, output)
@@ -321,10 +320,8 @@ def _rank_seeds(
     if output is None and json_path != "-":
         emit(seed_rankings(ranks, top_k))
     sys.stderr.write(seed_summary(ranks))
-    for failure in failures:
-        fail(failure.cause, failure.remedy, failure.exit_code)
-    if failures:
-        return failures[0].exit_code
+    if code := fail_for(failures):
+        return code
     left = len(ranks) - int(ranks.converged.sum())
     return _exit_code(ranks.run, f"{left:,} of {len(ranks):,} seeds have " * (left > 0))
 
@@ -349,7 +346,6 @@ def _rank(
     **parameters: Any,
 ) -> int:
     from oocpr import api
-    from oocpr.api.arguments import ImportOptions
     from oocpr.engine.planning import KERNEL_BYTES
     from oocpr.result.names import names_of
     from oocpr.result.page import MAX_LISTED
@@ -366,13 +362,7 @@ def _rank(
     _check_streams(output, json_path)
     removed = [] if output is None or output == "-" or is_url(output) else clear_abandoned(Path(output))
     with session.progress() as progress:
-        opened = api.as_graph(
-            graph,
-            memory=memory,
-            tmp=tmp,
-            progress=progress,
-            **{name: parameters.pop(name) for name in ImportOptions.__annotations__},
-        )
+        opened = taken_graph(graph, memory, tmp, progress, parameters)
         # Before hours of work rather than after them.
         texts = opened.store.has_labels
         check_memory(opened.nodes, memory, output, sort, top_k, texts=texts, more=KERNEL_BYTES)
@@ -420,9 +410,7 @@ def _rank(
         # Ranks that could not be written are a few passes away.
         kept.unfinished |= bool(failures) and kept.number is not None
         write_notices([kept.hint] if kept.unfinished else [])
-    for failure in failures:
-        fail(failure.cause, failure.remedy, failure.exit_code)
-    return failures[0].exit_code if failures else _exit_code(run)
+    return fail_for(failures) or _exit_code(run)
 
 
 cli.add_command(centrality)

@@ -17,7 +17,6 @@ from oocpr.progress import Reporter, describe
 if TYPE_CHECKING:
     from oocpr.progress import Progress
 
-LEVELS = ("debug", "info", "warning", "error")
 _PROGRESS_SECONDS = 10.0
 _LOG = logging.getLogger(__name__)
 
@@ -87,7 +86,7 @@ class _ProgressLog:
 def logging_to_stderr(form: str, level: str) -> Iterator[Progress]:
     """Log to standard error meanwhile, as ``"text"`` or ``"json"``; gives where progress goes.
 
-    What libraries warn of is logged as well. `level`: one of `LEVELS`.
+    What libraries warn of is logged as well. `level`: debug, info, warning or error.
     """
     root, own = logging.getLogger(), logging.getLogger("oocpr")
     before = root.handlers[:], own.handlers[:], own.level, root.level

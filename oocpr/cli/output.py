@@ -90,6 +90,17 @@ def answer(text: str, value: object, json_path: str | None) -> None:
         emit_json(value, json_path)
 
 
+def taken_graph(
+    graph: str, memory: str | None, tmp: str | None, progress: Reporter, parameters: dict[str, Any]
+) -> Graph:
+    """Open or import the graph of a command; takes the options of its source out of the parameters."""
+    from oocpr import api
+    from oocpr.api.arguments import ImportOptions
+
+    options: Any = {name: parameters.pop(name) for name in ImportOptions.__annotations__}
+    return api.as_graph(graph, memory=memory, tmp=tmp, progress=progress, **options)
+
+
 def write_notices(notices: Iterable[str]) -> None:
     """Write to standard error what a person should know of an import."""
     for notice in notices:
