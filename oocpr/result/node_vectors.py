@@ -7,18 +7,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain
 from numbers import Real
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.errors import InputError, OocprError, UsageError
+from oocpr.errors import InputError, UsageError
 from oocpr.result.names import block_of, find_rows, match_rows, name_at, place_values, valid_names, zip_blocks
 from oocpr.result.rank_files import read_ranks
 from oocpr.result.ranks import Ranks
 from oocpr.sources.dialect import BLANKS, is_comment
-from oocpr.sources.lines import LONGEST_LINE
+from oocpr.sources.files import ByteStream
+from oocpr.sources.lines import LONGEST_LINE, LineReader
 
 if TYPE_CHECKING:
     from oocpr.engine.scc.personal import SeedVectors
@@ -140,7 +140,7 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
     named: Pieces | None
     if isinstance(wanted, str | os.PathLike):
         origin = os.fspath(wanted)
-        named = _read_weights(Path(wanted), textual=names.textual)
+        named = _read_weights(wanted, textual=names.textual)
     else:
         listed, weights = node_weights(wanted, origin)
         named = None if listed is None else _pieces(listed, weights)
@@ -211,7 +211,7 @@ def seed_vectors(
             pieces = _pieces_of_many(wanted, origin, numbers)
         else:
             origin = os.fspath(wanted)
-            pieces = _read_weights(Path(wanted), textual=names.textual, seeds=(known, numbers))
+            pieces = _read_weights(wanted, textual=names.textual, seeds=(known, numbers))
         found = [*rows_named(names, nodes, pieces, origin, memory), (np.empty(0, np.int64), np.empty(0))]
         rows, weights = np.concatenate([of[0] for of in found]), np.concatenate([of[1] for of in found])
         seeds = np.array(numbers, np.int64)
@@ -310,7 +310,7 @@ def _stranger(name: Name, origin: str) -> InputError:
 
 
 def _read_weights(
-    path: Path, *, textual: bool, seeds: tuple[dict[str, int], list[int]] | None = None
+    path: str | os.PathLike[str], *, textual: bool, seeds: tuple[dict[str, int], list[int]] | None = None
 ) -> Pieces:
     """Yield the nodes of a file and their weights, some at a time.
 
@@ -319,7 +319,7 @@ def _read_weights(
     names: list[Name] = []
     weights: list[float] = []
     size = 0
-    for number, line in _lines(path):
+    for lines, line in _lines(path):
         if not line.strip() or (is_comment(line) if textual else line.startswith(("#", "%"))):
             continue
         whole = line
@@ -337,14 +337,12 @@ def _read_weights(
             what, form = (
                 ("node and weight", "") if seeds is None else ("seed, node and weight", "a seed, a tab, ")
             )
-            raise InputError(
-                f"{path}, line {number}: {whole.strip()!r} is no {what}.",
+            raise lines.error(
+                f"{whole.strip()!r} is no {what}.",
                 f"Write {form}a node, or {form}a node, a tab and a number, on each line.",
             ) from error
         if not 0 <= weights[-1] < math.inf:
-            raise InputError(
-                f"{path}, line {number}: {weights[-1]} is no weight.", "Give finite numbers of at least 0."
-            )
+            raise lines.error(f"{weights[-1]} is no weight.", "Give finite numbers of at least 0.")
         size += len(line)
         if len(names) == _CHUNK or size >= LONGEST_LINE:
             yield names, weights
@@ -352,24 +350,13 @@ def _read_weights(
     yield names, weights
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file with their numbers."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:
-            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
-                if len(line) > LONGEST_LINE:
-                    raise InputError(
-                        f"{path}, line {number} has more than {LONGEST_LINE:,} letters.",
-                        "Write one node on each line.",
-                    )
-                yield number, line.rstrip("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OocprError):
-            raise
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(
-            f"{path} cannot be read: {reason}.", "Name a text file of nodes and weights."
-        ) from error
+def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[LineReader, str]]:
+    """Yield the lines of a file, each with the reader that is at it."""
+    with ByteStream(path) as stream:
+        lines = LineReader(stream)
+        while (line := lines.peek()) is not None:
+            yield lines, line
+            lines.drop()
 
 
 def node_weights(wanted: Any, origin: str) -> NodeWeights:

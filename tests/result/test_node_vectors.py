@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from pathlib import Path
 from typing import Any
@@ -136,8 +137,13 @@ def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         teleport_vector(tmp_path / "seeds.txt", RowNames(), 3)
     (tmp_path / "seeds.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="UTF-16"):
         teleport_vector(tmp_path / "seeds.txt", RowNames(), 3)
+
+
+def test_a_file_may_be_compressed(tmp_path: Path) -> None:
+    (tmp_path / "seeds.txt.gz").write_bytes(gzip.compress(b"a\t3\nc\n"))
+    assert teleport_vector(tmp_path / "seeds.txt.gz", LABELS, 3).tolist() == [0.75, 0, 0.25]
 
 
 @pytest.mark.parametrize("weights", [[0, 0, 0], [1, -1, 1], [1, np.nan, 1], [1, np.inf, 1]])
