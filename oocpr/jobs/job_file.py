@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ def parse_job(text: str, path: Path) -> Job:
     tables = _tables(document, path.name)
     for table, values in tables.items():
         for key, value in values.items():
-            with _Named(path.name, table):
+            with _naming(path.name, table):
                 _check(table, key, value)
                 values[key] = _resolved(key, value, path.parent)
     _check_together(tables, path.name)
@@ -194,18 +195,14 @@ def _tables(document: dict[str, Any], file: str) -> dict[str, dict[str, Any]]:
     return tables
 
 
-class _Named:
-    """Has errors of a block name the file and the table."""
-
-    def __init__(self, file: str, table: str) -> None:
-        self._where = f"{file}: [{table}]" if table else f"{file}:"
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, OocprError):
-            raise UsageError(f"{self._where} {error.cause}", error.remedy) from error
+@contextmanager
+def _naming(file: str, table: str) -> Iterator[None]:
+    """Have errors of a block name the file and the table."""
+    try:
+        yield
+    except OocprError as error:
+        where = f"{file}: [{table}]" if table else f"{file}:"
+        raise UsageError(f"{where} {error.cause}", error.remedy) from error
 
 
 def _is_whole(least: int) -> Callable[[Any], bool]:
@@ -319,7 +316,7 @@ def _check_together(tables: dict[str, dict[str, Any]], file: str) -> None:
         raise UsageError(f"{file}: workers and scheduler are both given.", "Leave one of them out.")
     names = ("damping", "tol", "stop", "dangling", "max_passes")
     ranking = tables["rank"]
-    with _Named(file, "rank"):
+    with _naming(file, "rank"):
         asked_settings(
             ranking.get("method", "auto"),
             ranking.get("reads"),
