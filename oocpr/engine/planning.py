@@ -422,7 +422,6 @@ def stats_of(store: GraphStore) -> GraphStats:
         local_share=known.local_edges / max(known.edges, 1),
         weighted=known.weighted,
         weight_bytes=known.data_bytes,
-        max_weight_bytes=weights,
     )
 
 

@@ -22,7 +22,6 @@ class GraphStats:
     local_share: float  # of edges that stay inside the rows of their tile, in [0, 1]
     weighted: bool = False
     weight_bytes: int = 0  # of all tiles
-    max_weight_bytes: int = 0  # of the tile that has most
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,14 +27,14 @@ from oocpr.plan.device_memory import DeviceNeed, DeviceTiers
 from oocpr.plan.request import GraphStats
 
 
-def second_by_second(brought: list[int], taken: list[int], threads: int, buffers: int) -> list[int]:
-    """When tiles have been taken, by threads that work a second at a time."""
+def second_by_second(brought: list[int], taken: list[int], buffers: int) -> list[int]:
+    """When tiles have been taken that are brought one after the other, a second at a time."""
     left, takes, busy, ended, done, clock = list(brought), list(taken), [], set(), [], 0
     begun = 0
     while len(done) < len(brought):
         # Whatever takes no time is done before the next second.
         while True:
-            if begun < len(brought) and len(busy) < threads and begun - len(done) < buffers:
+            if begun < len(brought) and not busy and begun - len(done) < buffers:
                 busy.append(begun)
                 begun += 1
             elif len(done) in ended and takes[len(done)] == 0:
@@ -58,11 +58,10 @@ def second_by_second(brought: list[int], taken: list[int], threads: int, buffers
 TILES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), max_size=20)
 
 
-@given(TILES, st.integers(1, 5), st.integers(0, 4))
-def test_tiles_are_taken_as_threads_that_work_bring_them(tiles, threads, spare):
+@given(TILES, st.integers(1, 5))
+def test_tiles_are_taken_as_they_are_brought(tiles, buffers):
     brought, taken = ([tile[k] for tile in tiles] for k in (0, 1))
-    reading = threads, threads + spare
-    assert completion_times(brought, taken, *reading) == second_by_second(brought, taken, *reading)
+    assert completion_times(brought, taken, buffers) == second_by_second(brought, taken, buffers)
 
 
 @given(
@@ -154,7 +153,7 @@ def test_what_some_tiles_take_is_told_of_all(
     assert times.launched == pytest.approx(3.0 * len(staying) + 4.0 * len(passing))
     assert times.closing == pytest.approx(0.125 * (12 - on_device) / 4)
     takes = [0.25 if tile in staying else 0.5 for tile in range(12)]
-    there = completion_times([brought(tile) for tile in range(12)], takes, 2, 4)[-1]
+    there = completion_times([brought(tile) / 2 for tile in range(12)], takes, 2)[-1]
     of_link = (
         busy(*expected) + times.resident if rows_in_host else max(expected[1], expected[0] + times.resident)
     )
@@ -180,7 +179,7 @@ def test_a_pass_waits_for_tiles_as_all_later_ones_do(tiles, between, slots):
         if not stay:
             take.append(before)
             before = 0
-    ended = second_by_second(come, take, 1, slots)
+    ended = second_by_second(come, take, slots)
     ends = ended[len(come) // 6 - 1 :: len(come) // 6]
     assert [after - end for end, after in pairwise(ends)][1:] == [found] * 4
     assert found <= sent[~stays].sum() + swept.sum() + between

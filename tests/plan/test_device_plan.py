@@ -166,7 +166,6 @@ WEIGHTED = replace(
     max_tile_bytes=weighted_tile_bytes(LARGE.max_tile_bytes, 2**23 + 16),
     weighted=True,
     weight_bytes=WEIGHTS,
-    max_weight_bytes=2**23 + 16,
 )
 
 

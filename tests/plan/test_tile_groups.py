@@ -400,7 +400,7 @@ def test_groups_have_the_sizes_of_a_graph_of_larger_tiles() -> None:
     layout = layout_of(STATS, ROWS, None, bounds)
     found = grouped_stats(STATS, layout)
     # What all tiles have together is the same.
-    same = ("nodes", "edges", "column_bytes", "local_share", "weighted", "weight_bytes", "max_weight_bytes")
+    same = ("nodes", "edges", "column_bytes", "local_share", "weighted", "weight_bytes")
     assert all(getattr(found, name) == getattr(STATS, name) for name in same)
     assert (found.tiles, found.tile_edges) == (4, 31 * 2**20)
     assert found.max_tile_rows == ROWS[39] - ROWS[8]

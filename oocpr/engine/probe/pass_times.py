@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from heapq import heapreplace
 from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -224,7 +223,7 @@ def _first_pass(
     brought = all_tiles.of_all({**resident.brought, **streamed.brought})
     taken = np.where(all_tiles.resident, all_tiles.of_all(resident.taken), all_tiles.of_all(streamed.taken))
     # All threads read the tiles of a group, and then go on with the next one.
-    return completion_times((brought / device.readers).tolist(), taken.tolist(), 1, 2)[-1]
+    return completion_times((brought / device.readers).tolist(), taken.tolist(), 2)[-1]
 
 
 UNDELAYED_SHARE = 0.25
@@ -290,20 +289,17 @@ def _fit_one(column: NDArray[np.float64], seconds: NDArray[np.float64]) -> float
     return float(column @ seconds / (column @ column))
 
 
-def completion_times(
-    brought: Sequence[float], taken: Sequence[float], threads: int, buffers: int
-) -> list[float]:
+def completion_times(brought: Sequence[float], taken: Sequence[float], buffers: int) -> list[float]:
     """Say when tiles have been taken, one after the other.
 
-    `brought` has the seconds in which a thread brings each, the next one, `taken` those in which it is taken,
-    once it is there and those before it are taken; so many `buffers` may be on their way or untaken.
+    `brought` has the seconds in which each is brought, one after the other, `taken` those in which it is
+    taken, once it is there and those before it are taken; so many `buffers` may be on their way or untaken.
     """
-    free: list[float] = [0] * threads
+    there = 0.0
     done: list[float] = []
     for number, (bring, take) in enumerate(zip(brought, taken, strict=True)):
-        begun = max(free[0], done[number - buffers]) if number >= buffers else free[0]
-        heapreplace(free, begun + bring)
-        done.append((max(begun + bring, done[-1]) if done else begun + bring) + take)
+        there = max(there, done[number - buffers] if number >= buffers else 0.0) + bring
+        done.append(max(there, done[-1] if done else 0.0) + take)
     return done
 
 
@@ -414,5 +410,5 @@ def _in_order(
     group = np.searchsorted(comes, np.arange(len(swept)))
     taken = np.bincount(group % len(comes), weights=swept, minlength=len(comes))
     come, take = (np.tile(of, 2).tolist() for of in (sent[comes], taken))
-    done = completion_times(come, take, 1, slots)
+    done = completion_times(come, take, slots)
     return done[-1] - done[len(comes) - 1]
