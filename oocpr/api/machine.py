@@ -92,17 +92,12 @@ def _simd() -> tuple[str, ...]:
 
 def _file_system(folder: str) -> str:
     """Kind of the file system of a folder."""
-    path, best, kind = Path(folder).resolve(), -1, "unknown"
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return kind
-    for mount in mounts:
-        left, _, right = mount.partition(" - ")
-        point = left.split(" ")[4]
-        if path.is_relative_to(point) and len(point) >= best:
-            best, kind = len(point), right.split(" ")[0]
-    return kind
+    import psutil
+
+    path = Path(folder).resolve()
+    # Of several at one point the last one is seen.
+    around = [mount for mount in psutil.disk_partitions(all=True) if path.is_relative_to(mount.mountpoint)]
+    return max(reversed(around), key=lambda mount: len(mount.mountpoint)).fstype if around else "unknown"
 
 
 def _read_rate(folder: Path) -> tuple[float | None, bool]:
