@@ -45,7 +45,7 @@ from oocpr.engine.executors.dask_worker import (
     reduce_epoch,
     sweep_epoch,
 )
-from oocpr.engine.executors.local import SavedPass
+from oocpr.engine.executors.local import Executor, SavedPass
 from oocpr.engine.executors.shared_memory import SharedMemory
 from oocpr.errors import DoesNotFitError, LostError, SetupError, UsageError
 from oocpr.plan.partition import stripe_owner
@@ -184,7 +184,7 @@ def assign_gpus(
     return sorted(assigned, key=lambda each: each.worker)
 
 
-class DaskExecutor:
+class DaskExecutor(Executor):
     """Stripes on the workers of a ``distributed.Client``, which all find the graph at the path of the job.
 
     Raises UsageError if there is no worker, SetupError for one without a graph there, and ReplacedError for
@@ -357,14 +357,6 @@ class DaskExecutor:
     def peak_memory(self) -> int:
         """See Executor; of the workers, known once they have finished."""
         return self._peak
-
-    def peak_device_memory(self) -> int:
-        """See Executor; workers do not say."""
-        return 0
-
-    def preparing_seconds(self) -> float | None:
-        """See Executor; workers do not say."""
-        return None
 
     def close(self) -> None:
         """See Executor."""

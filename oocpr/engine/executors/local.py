@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,9 +47,10 @@ class SavedPass(NamedTuple):
         return cls(tuple(checksum for _, checksum in stripes), holders)
 
 
-class Executor(Protocol):
+class Executor(ABC):
     """Carries out passes: in this process, or on the workers of a Dask client."""
 
+    @abstractmethod
     def run_passes(
         self, state: State, note: Callable[[PassRecord], None], ending: Callable[[], bool]
     ) -> State:
@@ -57,24 +59,31 @@ class Executor(Protocol):
         `note` is called after each, or soon after.
         """
 
+    @abstractmethod
     def save(self, number: int) -> SavedPass:
         """Write what the pass `number` has left of all rows to the checkpoint of the job."""
 
     def has_grown(self) -> bool:
         """Whether workers have come that could have stripes of others."""
+        return False
 
+    @abstractmethod
     def finish(self, state: State) -> NDArray[np.float64]:
         """Sum of p and r of all nodes; float64, shape (nodes,)."""
 
+    @abstractmethod
     def peak_memory(self) -> int:
         """Largest resident set of the processes that worked, in bytes."""
 
     def peak_device_memory(self) -> int:
-        """Most bytes taken of a device with a memory of its own; 0 without one."""
+        """Most bytes taken of a device with a memory of its own; 0 without one, or if workers have them."""
+        return 0
 
     def preparing_seconds(self) -> float | None:
         """Seconds in which a device laid tiles out for its product; None if it takes them as they are."""
+        return None
 
+    @abstractmethod
     def close(self) -> None:
         """Free everything."""
 
@@ -135,7 +144,7 @@ class LocalBackends:
                 backend.close()
 
 
-class LocalExecutor:
+class LocalExecutor(Executor):
     """Stripes in this process: one after another on one backend, or side by side, each on its own device.
 
     All stripes push, then all sweep, and what they report is added in their order, so the bits are those of
@@ -264,10 +273,6 @@ class LocalExecutor:
     def save(self, number: int) -> SavedPass:
         """See Executor."""
         return SavedPass.of(self._backends.each(lambda index: self.groups[index].save(number)))
-
-    def has_grown(self) -> bool:
-        """See Executor."""
-        return False
 
     def finish(self, state: State, *, again: bool = False) -> NDArray[np.float64]:
         """See Executor; `again`: whether `restart` follows, and another run."""
