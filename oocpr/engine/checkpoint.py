@@ -205,7 +205,7 @@ class Checkpoints(KeptRun):
         facts = {
             "checksums": self.checksums,
             "run": _facts(job, store),
-            "state": _written(state),
+            "state": {**state._asdict(), "memory": state.memory._asdict()},
             "history": [asdict(record) for record in history],
             "seconds": self.seconds_before + time.monotonic() - self._begun,
             # For those who look at it; a run goes on with others, too.
@@ -308,11 +308,6 @@ def _facts(job: Job, store: RankedStore) -> dict[str, Any]:
 
 def _shown(value: Any) -> str:
     return f"{len(value)} ({value[0]} ...)" if isinstance(value, list) and value else str(value)
-
-
-def _written(state: State) -> dict[str, Any]:
-    memory = state.memory
-    return {**state._asdict(), "memory": memory._asdict()}
 
 
 def _state_of(kept: dict[str, Any]) -> State:
