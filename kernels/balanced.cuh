@@ -1,7 +1,23 @@
 // What products have in common that are balanced by edges: which blocks of 1024 edges a team of 32 lanes takes, and how the
 // sums of segments are joined that pass from block to block.
+//
+// Parameters:
+//   DECODED  1: columns were decoded before; see decode_columns of decode.cu, whose `fours` they are
+//   TEAMS    teams of 32 lanes in a block of threads
 #pragma once
 #include "group.cuh"
+
+#ifndef DECODED
+#define DECODED 0
+#endif
+#if DECODED
+#define DECODED_COLUMNS , const u32* fours
+#else
+#define DECODED_COLUMNS
+#endif
+#ifndef TEAMS
+#define TEAMS 4
+#endif
 
 // Which blocks of edges a team takes: of the `each` of its block of threads every COUNT-th, then of `each` behind those
 // of all blocks of threads.

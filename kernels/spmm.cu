@@ -4,31 +4,19 @@
 // them come with one load: an edge is decoded, and its node found, once for all.
 //
 // Parameters:
-//   READS     format of the gathered numbers, a struct of narrow.cuh
-//   VECTORS   numbers of a node, 16 bytes together or a multiple
-//   DECODED   1: columns were decoded before; see decode_columns of decode.cu, whose `fours` they are
-//   ABREAST   nodes whose numbers are on their way to a lane at a time
-//   TEAMS     teams of 32 lanes in a block of threads
-//   RESIDENT  blocks of threads that shall share a multiprocessor
+//   READS           format of the gathered numbers, a struct of narrow.cuh
+//   VECTORS         numbers of a node, 16 bytes together or a multiple
+//   DECODED, TEAMS  as in balanced.cuh
+//   ABREAST         nodes whose numbers are on their way to a lane at a time
+//   RESIDENT        blocks of threads that shall share a multiprocessor
 #include "balanced.cuh"
 #include "gather.cuh"
 
 #ifndef VECTORS
 #define VECTORS 16
 #endif
-#ifndef DECODED
-#define DECODED 0
-#endif
-#if DECODED
-#define DECODED_COLUMNS , const u32* fours
-#else
-#define DECODED_COLUMNS
-#endif
 #ifndef ABREAST
 #define ABREAST 4
-#endif
-#ifndef TEAMS
-#define TEAMS 4
 #endif
 #ifndef RESIDENT
 #define RESIDENT 3

@@ -6,7 +6,7 @@
 //
 // Parameters:
 //   READS, PAIRED, STRIPED  as in gather.cuh
-//   DECODED     1: columns were decoded before; see decode_columns of decode.cu, whose `fours` they are
+//   DECODED, TEAMS          as in balanced.cuh
 //   CHECKED     1: columns that are no node are found and not followed
 //   EDGE_ORDER  1: at a time lanes gather for neighbouring edges, which costs a detour through shared memory
 //   LOCAL       1: only nodes of `window` are gathered, whose numbers `reads` begins with; behind them is a zero.
@@ -15,14 +15,10 @@
 //               sorted by out-degree
 //   PROBE       1: rows are ignored, the gathered numbers only added up: what gathering alone would take
 //   WEIGHTED    1: what a link brings is multiplied by its weight
-//   TEAMS       teams of 32 lanes in a block of threads
 //   RESIDENT    blocks of threads that shall share a multiprocessor
 #include "balanced.cuh"
 #include "gather.cuh"
 
-#ifndef DECODED
-#define DECODED 0
-#endif
 #ifndef CHECKED
 #define CHECKED 0
 #endif
@@ -38,18 +34,10 @@
 #ifndef PROBE
 #define PROBE 0
 #endif
-#if DECODED
-#define DECODED_COLUMNS , const u32* fours
-#else
-#define DECODED_COLUMNS
-#endif
 #if WEIGHTED
 #define WEIGHTS_OF_LINKS , u32 weight_parts, double factor
 #else
 #define WEIGHTS_OF_LINKS
-#endif
-#ifndef TEAMS
-#define TEAMS 4
 #endif
 #ifndef RESIDENT
 #define RESIDENT 5
