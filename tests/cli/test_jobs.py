@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import csv
-import http.server
 import json
 import os
 import re
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import oocpr
 from oocpr.sources.rmat import Rmat
+
+from ..serving import serving_files
 
 if TYPE_CHECKING:
     Run = Callable[..., Any]
@@ -536,31 +535,9 @@ def test_status_of_a_job_that_does_not_run(night: Night, oocpr_command: Run) -> 
 SECRET = "hush-hush"
 
 
-@contextmanager
-def server(folder: Path) -> Iterator[str]:
-    """Serve the files of a folder by HTTP; what is asked for is not logged."""
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args, directory=str(folder))
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    served = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=served.serve_forever)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{served.server_port}"
-    finally:
-        served.shutdown()
-        thread.join()
-        served.server_close()
-
-
 def test_secrets_of_urls_are_nowhere(night: Night, oocpr_command: Run) -> None:
-    with server(night.folder) as host:
-        url = f"http://{host}/edges.txt?token={SECRET}&X-Amz-Signature={SECRET}"
+    with serving_files(night.folder) as address:
+        url = f"{address}/edges.txt?token={SECRET}&X-Amz-Signature={SECRET}"
         night.job(JOB.replace('"edges.txt"', f'"{url}"'))
         said = [json.dumps(night.run(0, "-v")), night.err]
         night.job(JOB.replace('"edges.txt"', f'"{url}"').replace('"mixed"', '"residual"\nmax_passes = 2'))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import contextlib
-import functools
 import gzip
 import http.server
 import io
@@ -24,6 +22,7 @@ from oocpr.errors import InputError, LostError, SetupError, UsageError, masked
 from oocpr.sources import base, open_source
 from oocpr.sources.files import ByteStream, PeekableStream, RemoteFile, stamp
 
+from ..serving import Files, serving, serving_files
 from .reading import read
 
 
@@ -222,29 +221,12 @@ def test_a_peekable_stream_gives_every_byte_once():
     assert front.read() == bytes(range(2, 10))
 
 
-@contextlib.contextmanager
-def serving(handler):
-    """Run a web server; gives its address."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{httpd.server_port}"
-        finally:
-            httpd.shutdown()
-            thread.join()
-
-
 @pytest.fixture
 def server(tmp_path):
     """A web server of a folder."""
     pytest.importorskip("aiohttp")
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-    with serving(functools.partial(Quiet, directory=str(tmp_path))) as address:
+    with serving_files(tmp_path) as address:
         yield address
 
 
@@ -266,10 +248,7 @@ def test_archives_that_a_server_calls_an_encoding_are_read_whole(tmp_path, encod
     compressed = gzip.compress(TEXT)
     (tmp_path / name).write_bytes(compressed)
 
-    class Encoding(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
+    class Encoding(Files):
         def end_headers(self):
             if encoding:
                 self.send_header("Content-Encoding", encoding)
@@ -277,7 +256,7 @@ def test_archives_that_a_server_calls_an_encoding_are_read_whole(tmp_path, encod
                 self.send_header("Accept-Ranges", "none")
             super().end_headers()
 
-    with serving(functools.partial(Encoding, directory=str(tmp_path))) as address:
+    with serving_files(tmp_path, Encoding) as address:
         assert drain(f"{address}/{name}")[0] == TEXT
         for cut in (12, 1000, len(compressed) - 1):
             (tmp_path / name).write_bytes(compressed[:cut])
@@ -454,10 +433,7 @@ def test_a_server_that_goes_away_is_lost_and_one_that_asks_for_credentials_a_wro
             self.end_headers()
             self.wfile.write(b"1 2\n" * (count // 4))
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Failing) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever)
-        thread.start()
-        url = f"http://127.0.0.1:{httpd.server_port}"
+    with serving(Failing) as url:
         try:
             with pytest.raises(LostError, match=rf"{url}/g\.txt cannot be read"):
                 read(open_source(f"{url}/g.txt", format="text"))
@@ -473,8 +449,6 @@ def test_a_server_that_goes_away_is_lost_and_one_that_asks_for_credentials_a_wro
         finally:
             monkeypatch.undo()
             over.set()
-            httpd.shutdown()
-            thread.join()
     with pytest.raises(LostError, match=url):
         read(open_source(f"{url}/g.txt", format="text"))
 
