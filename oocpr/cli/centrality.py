@@ -19,12 +19,7 @@ _PARAMETERS = [
     argument("graph", "G.zarr|SOURCE"),
     option("--max-passes N", "Give up after so many.", default=1000),
     options.RUN_MEMORY,
-    option(
-        "--threads N",
-        "Computing threads.",
-        implied="as many as the edges feed, one per core and 16 at most",
-        type=int,
-    ),
+    options.THREADS,
     option("--device cpu", "What computes: processors only, so far.", default="cpu"),
     option("--top K", "Print the first K.", name="top_k", type=click.IntRange(0), default=10),
     options.json_option("the figures of the search and the first K"),

@@ -236,6 +236,12 @@ SOURCE = argument("source", "SOURCE...", nargs=-1, required=True)
 RANKS = argument("ranks", "R")
 DAMPING = option("--damping", "Probability of following an edge.", default=0.85)
 RUN_MEMORY = option("--memory SIZE", "Most memory of the process.", implied="what the machine has free")
+THREADS = option(
+    "--threads N",
+    "Computing threads.",
+    implied="as many as the edges feed, one per core and 16 at most",
+    type=int,
+)
 REPRODUCIBLE = flag(
     "--reproducible",
     "Fix method, stripes, mixing and sweeps by the graph and the settings alone: the same "
@@ -454,12 +460,7 @@ RANK = [
         implied="by size, one for each worker at least",
         type=int,
     ),
-    option(
-        "--threads N",
-        "Computing threads.",
-        implied="as many as the edges feed, one per core and 16 at most",
-        type=int,
-    ),
+    THREADS,
     REPRODUCIBLE,
     *DEVICE,
     option(
