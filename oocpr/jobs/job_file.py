@@ -258,13 +258,10 @@ def _check(table: str, key: str, value: Any) -> None:
     """Raise UsageError, with the key, for a value that it cannot have."""
     if table == "publish" and key == "report" and value == "":
         return
-    if key in _RULES:
-        holds, remedy = _RULES[key]
-        if not holds(value):
-            raise UsageError(f"{key} is {render_argument(value)}.", remedy)
-    else:
-        if isinstance(value, dict | list):
-            raise UsageError(f"{key} is {render_argument(value)}.", "Give one value.")
+    holds, remedy = _RULES.get(key, (lambda value: not isinstance(value, dict | list), "Give one value."))
+    if not holds(value):
+        raise UsageError(f"{key} is {render_argument(value)}.", remedy)
+    if key not in _RULES:
         check_argument(key, value)
 
 
