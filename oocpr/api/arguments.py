@@ -285,7 +285,7 @@ def check_kernel(kernel: str | None) -> None:
 
 def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel: str | None) -> None:
     """Refuse parameters that the method and the device, which is not ``"auto"``, would ignore."""
-    from oocpr.engine.cuda.names import named_devices
+    from oocpr.engine.cuda.names import check_kernel_device
 
     if method == "components" and stripes is not None:
         raise UsageError(
@@ -297,11 +297,7 @@ def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel
             f"io {io} was asked for and method components reads the store once, through the page cache.",
             "Leave io out, or use method mixed.",
         )
-    if kernel is not None and not named_devices(device):
-        raise UsageError(
-            f"kernel {kernel!r} is for CUDA devices and the device is {device}.",
-            "Use device cuda, or leave the kernel out.",
-        )
+    check_kernel_device(kernel, device)
 
 
 def check_segmented(method: str, device: str, **given: Any) -> None:

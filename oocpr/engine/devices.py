@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from oocpr.engine.cuda.device import all_devices, is_open, open_device
-from oocpr.engine.cuda.names import ALL, is_cuda, named_devices
+from oocpr.engine.cuda.names import ALL, check_kernel_device, is_cuda, named_devices
 from oocpr.errors import SetupError, UsageError
 from oocpr.plan.forecast import MAX_SCC_EDGES, READY_SCC_EDGES
 from oocpr.plan.memory import SEGMENTED_METHODS
@@ -51,11 +51,7 @@ def make_backend(
     if not isinstance(name, str):
         return name
     name = chosen_device(name, kernel)
-    if kernel is not None and not is_cuda(name):
-        raise UsageError(
-            f"kernel {kernel!r} is for CUDA devices and the device is {name}.",
-            "Use device cuda, or leave the kernel out.",
-        )
+    check_kernel_device(kernel, name)
     if name == "cpu":
         from oocpr.engine.cpu.backend import CpuBackend
 

@@ -26,6 +26,7 @@ from oocpr.ingest.nodes.dictionary import (
     list_given,
     pack_keys,
     resolve_edges,
+    too_many_nodes,
 )
 from oocpr.ingest.spill.files import SpillDir, SpillFile, free_bytes, require_disk
 from oocpr.ingest.spill.id_bitmap import IdBitmap
@@ -186,10 +187,7 @@ def _check_ids(source: Source, spiller: EdgeSpiller) -> SpilledEdges:
     if nodes == 0:
         raise InputError(f"{source.name} has no nodes.", "Give a graph with at least one edge.")
     if nodes > MAX_NODES:
-        raise InputError(
-            f"{source.name} has {nodes} nodes, more than {MAX_NODES}.",
-            "Split the graph, or drop nodes without edges.",
-        )
+        raise too_many_nodes(source.name, nodes)
     runs = list(spiller.partitioner.runs()) if spiller.partitioner else []
     return SpilledEdges(spiller.file, spiller.edges, nodes, ids, None, runs, spiller.partitioner)
 

@@ -42,6 +42,15 @@ def device_index(name: str) -> int:
     return int(found[1] or 0)
 
 
+def check_kernel_device(kernel: str | None, name: str) -> None:
+    """Refuse a kernel for devices, named by `name`, that have none."""
+    if kernel is not None and not named_devices(name):
+        raise UsageError(
+            f"kernel {kernel!r} is for CUDA devices and the device is {name}.",
+            "Use device cuda, or leave the kernel out.",
+        )
+
+
 def named_devices(name: str) -> tuple[str, ...]:
     """Split the names of CUDA devices; empty if anything else is named.
 

@@ -436,7 +436,7 @@ def _assignments(job: Job, client: Any) -> list[DeviceAssignment]:
         if len(assigned) < planned:
             raise LostError(
                 f"the run was planned for {planned} workers with devices and {len(assigned)} are left.",
-                "Start the run again; the graph's store is unharmed.",
+                RANK_AGAIN,
             )
         assigned = assigned[:planned] or assigned
     else:
