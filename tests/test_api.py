@@ -329,6 +329,21 @@ def test_ranks_written_and_read_back_verify(data: Path, tmp_path: Path, suffix: 
     assert again.run == (None if suffix == "csv" else ranks.run)
 
 
+@pytest.mark.parametrize("sort", ["node", "rank"])
+def test_labels_of_digits_are_found_in_a_csv_file(adjacency: coo_array, tmp_path: Path, sort: str) -> None:
+    (tmp_path / "labels.txt").write_text("".join(f"{9 * node % 2003}\n" for node in range(2000)))
+    graph = oocpr.import_graph(adjacency, tmp_path / "graph.zarr", labels=tmp_path / "labels.txt")
+    ranks = oocpr.pagerank(graph)
+    path = tmp_path / "ranks.csv"
+    ranks.to_csv(path, sort=sort)
+    assert oocpr.verify(graph, path).bound <= 1e-10
+    read = oocpr.read_ranks(path)
+    for one, other in ((ranks, read), (read, ranks), (read, read)):
+        change = one.compare(other)
+        assert (change.common, change.distance) == (2000, 0)
+    assert oocpr.pagerank(graph, start=path, method="power").passes < 5
+
+
 def test_ranks_in_any_order_are_verified_by_name(graph: oocpr.Graph, tmp_path: Path) -> None:
     path = tmp_path / "ranks.parquet"
     oocpr.pagerank(graph).to_parquet(path, sort="rank")

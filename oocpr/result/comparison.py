@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from oocpr.html import html_table
 from oocpr.result.names import UNKNOWN, find_rows, size_of
+from oocpr.result.rank_files import beside
 from oocpr.result.ranks import largest
 from oocpr.units import format_count, printable
 
@@ -108,6 +109,7 @@ class Comparison:
 
 def compare_ranks(ranks: Ranks, other: Ranks, top: int) -> Comparison:
     """Compare rankings by the names of their nodes; see `Ranks.compare`."""
+    ranks, other = beside(ranks, other.names), beside(other, ranks.names)
     # Nodes of the one ranking, then those that only the other has; -1 where a node is missing.
     here, there, only_there = _aligned(ranks, other)
     common = int(np.count_nonzero((here >= 0) & (there >= 0)))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from oocpr.errors import InputError, UsageError
 from oocpr.result.names import block_of, find_rows, match_rows, name_at, place_values, valid_names, zip_blocks
-from oocpr.result.rank_files import read_ranks
+from oocpr.result.rank_files import beside, read_ranks
 from oocpr.result.ranks import Ranks
 from oocpr.sources.dialect import BLANKS, is_comment
 from oocpr.sources.files import ByteStream
@@ -54,6 +54,7 @@ def start_vector(
         wanted = read_ranks(wanted)
     theirs: Entries | None
     if isinstance(wanted, Ranks):
+        wanted = beside(wanted, names)
         total, smallest = _summed(wanted.chunks())
         theirs = zip_blocks(wanted.names.blocks(len(wanted)), wanted.chunks())
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 import math
@@ -295,6 +296,15 @@ def read_ranks(path: str | os.PathLike[str]) -> Ranks:
         return Ranks(file, FileNames(textual, file.nodes, file.names), run=run)
     table = _ParquetTable(path) if path.suffix == ".parquet" else _CsvTable(path)
     return Ranks(table, table, run=table.run)
+
+
+def beside(ranks: Ranks, names: Names) -> Ranks:
+    """Take nodes of a CSV file, which does not tell numbers from text, for text beside `names` of text."""
+    if not isinstance(ranks.names, _CsvTable) or not names.textual:
+        return ranks
+    table = copy.copy(ranks.names)
+    table.textual = True
+    return Ranks(table, table)
 
 
 class _Table:

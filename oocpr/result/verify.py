@@ -29,6 +29,7 @@ from oocpr.ingest.spill.files import SpillDir
 from oocpr.jit import entry
 from oocpr.progress import silent
 from oocpr.result.names import FileNames, file_names, in_same_order, match_rows, place_values, zip_blocks
+from oocpr.result.rank_files import beside
 from oocpr.result.ranks import MemoryVector
 from oocpr.store.integrity import check_dangling, check_degrees
 from oocpr.system import resident_after_trim
@@ -381,6 +382,7 @@ def in_store_order(store: GraphStore, ranks: Ranks, origin: str, memory: int) ->
             "Name the graph that was ranked.",
         )
     names = file_names(store)
+    ranks = beside(ranks, names)
     same = in_same_order(names, nodes, ranks.names.blocks(nodes))
     # By now the libraries that read both files are in memory.
     _check_memory(store, memory)
