@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from oocpr.result.names import Block, Name, Names
     from oocpr.result.personal_ranks import PersonalRanks
+    from oocpr.sources.formats.parquet_metadata import ColumnChunk
 
 _RUN_KEY = b"oocpr"
 """Metadata key of a Parquet file under which the report of the run stands, as JSON."""
@@ -66,16 +67,21 @@ def write_parquet_tables(
     """Write a Parquet file with a row group of each table, and a note about the run that made them."""
     import pyarrow.parquet as pq
 
+    from oocpr.sources.formats.parquet_metadata import add_checksum
+
     if run is not None:
         schema = schema.with_metadata({_RUN_KEY: json.dumps(run.to_dict())})
-    # Arrow opens no files whose names are not UTF-8.
-    with (
-        replacing(path) as temporary,
-        temporary.open("wb") as file,
-        pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
-    ):
-        for table in tables:
-            writer.write_table(table, row_group_size=table.num_rows)
+    with replacing(path) as temporary:
+        # Arrow opens no files whose names are not UTF-8.
+        with (
+            temporary.open("wb") as file,
+            pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
+        ):
+            for table in tables:
+                writer.write_table(table, row_group_size=table.num_rows)
+        if temporary.is_file():  # a pipe is written once
+            with temporary.open("r+b") as written:
+                add_checksum(written)
 
 
 def record_batches(ranks: Ranks) -> pa.RecordBatchReader:
@@ -398,12 +404,18 @@ class _ParquetTable(_Table):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        from oocpr.sources.formats.parquet_metadata import check_metadata, row_groups
+
         super().__init__(path)
         try:
+            with path.open("rb") as opened:
+                check_metadata(opened)
+                # Asked for a column that contradicts itself, Arrow ends the process.
+                self._chunks = row_groups(opened, lambda *_: None, str(path))
             with pq.ParquetFile(path) as file:
                 schema, self.size = file.schema_arrow, file.metadata.num_rows
-                groups = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
-        except (pa.ArrowException, OSError, UnicodeError) as error:
+                groups = [file.metadata.row_group(g).num_rows for g in range(len(self._chunks))]
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreadable(path, error) from error
         _check_columns(path, schema)
         self._starts = np.cumsum([0, *groups])
@@ -425,23 +437,24 @@ class _ParquetTable(_Table):
                 self._path, buffer_size=_READ_BYTES, pre_buffer=False, page_checksum_verification=True
             ) as file:
                 for group in groups.tolist():
-                    step = _batch_rows(file.metadata.row_group(group), column)
-                    start = int(self._starts[group])
+                    start, stop = self._starts[group : group + 2].tolist()
+                    step = _batch_rows(self._chunks[group], column, stop - start)
                     # Each thread of Arrow would keep memory of its own, 40 MiB in all.
                     for batch in file.iter_batches(
                         step, row_groups=[group], columns=[column], use_threads=False
                     ):
                         yield start, batch[column]
                         start += batch.num_rows
-        except (pa.ArrowException, OSError, UnicodeError) as error:
+                    if start != stop:
+                        raise ValueError(f"it has {start:,} rows of {stop:,}")
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreadable(self._path, error) from error
 
 
-def _batch_rows(group: Any, column: str) -> int:
-    """Rows of a row group that hold about `_READ_BYTES` of a column."""
-    columns = (group.column(k) for k in range(group.num_columns))
-    size = sum(one.total_uncompressed_size for one in columns if one.path_in_schema == column)
-    return int(min(_ROWS, max(1, _READ_BYTES * group.num_rows // max(size, 1))))
+def _batch_rows(chunks: Sequence[ColumnChunk], column: str, rows: int) -> int:
+    """How many of the rows of a row group hold about `_READ_BYTES` of a column."""
+    size = sum(chunk.bytes for chunk in chunks if chunk.name == column)
+    return min(_ROWS, max(1, _READ_BYTES * rows // max(size, 1)))
 
 
 def _are_integers(column: pa.Array) -> bool:

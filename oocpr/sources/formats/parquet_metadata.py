@@ -1,4 +1,4 @@
-"""Metadata of Parquet files and headers of their pages, read before Arrow reads them.
+"""Metadata of Parquet files and headers of their pages, read before Arrow reads them; a checksum of metadata.
 
 Arrow decompresses a page as a whole, and only its header says how much that gives; and Arrow ends the process
 if metadata of columns contradict themselves. All are structs of Thrift in its compact protocol, see
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
+from crc32c import crc32c
+
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)
 # The field of a page's header that is about its kind; the number of values and their encoding come first.
 _HEADERS = {DATA: 5, INDEX: 6, DICTIONARY: 7, DATA_V2: 8}
@@ -17,6 +19,9 @@ _HEADERS = {DATA: 5, INDEX: 6, DICTIONARY: 7, DATA_V2: 8}
 _LENGTHS_FIRST = (6, 7)
 _BYTE_ARRAY = 6  # the type of columns of strings
 _FOOTER_MEMORY = 32  # bytes of memory for a byte of metadata
+_MARK = b"crc="  # of a checksum before metadata
+_CHECKSUM_BYTES = 4
+_TAIL_BYTES = 8  # the size of the metadata, and what Parquet files end with
 
 _HEADER_BYTES = 1 << 12
 _MAX_HEADER_BYTES = 1 << 24
@@ -46,18 +51,42 @@ class Page(NamedTuple):
 
 def row_groups(file: BinaryIO, reserve: Callable[[int, str], None], title: str) -> list[list[ColumnChunk]]:
     """Read the columns of all row groups from the metadata at the end of a file; ValueError without them."""
-    end = file.seek(0, 2) - 8
-    file.seek(max(0, end))
-    size = int.from_bytes(file.read(4), "little")
-    if size > end:
-        raise ValueError("its metadata begin before the file")
+    start, size = _place(file)
     reserve(_FOOTER_MEMORY * size, f"The metadata of {title}")
-    file.seek(end - size)
+    file.seek(start)
     try:
         groups = _Thrift(file.read(size)).struct()[4]
         return [[_chunk(column[3]) for column in group[1]] for group in groups]
     except (IndexError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError("its metadata are not whole") from error
+
+
+def add_checksum(file: BinaryIO) -> None:
+    """Put a checksum of the metadata of a file before them, where no reader looks; Parquet has none."""
+    start, _ = _place(file)
+    file.seek(start)
+    metadata = file.read()
+    file.seek(start)
+    file.write(_MARK + crc32c(metadata).to_bytes(_CHECKSUM_BYTES, "little") + metadata)
+
+
+def check_metadata(file: BinaryIO) -> None:
+    """Raise ValueError if the metadata of a file are not those of the checksum before them, if any."""
+    start, _ = _place(file)
+    file.seek(max(0, start - _CHECKSUM_BYTES - len(_MARK)))
+    mark, stored, metadata = file.read(len(_MARK)), file.read(_CHECKSUM_BYTES), file.read()
+    if mark == _MARK and int.from_bytes(stored, "little") != crc32c(metadata):
+        raise ValueError("its metadata are not what was written")
+
+
+def _place(file: BinaryIO) -> tuple[int, int]:
+    """Find the first byte of the metadata at the end of a file, and how many they are."""
+    end = file.seek(0, 2) - _TAIL_BYTES
+    file.seek(max(0, end))
+    size = int.from_bytes(file.read(4), "little")
+    if size > end:
+        raise ValueError("its metadata begin before the file")
+    return end - size, size
 
 
 def _chunk(facts: dict[int, Any]) -> ColumnChunk:
