@@ -151,6 +151,19 @@ def test_a_cut_parquet_file_is_named(tmp_path, keep):
         read(open_source(tmp_path / "cut.parquet"))
 
 
+def test_parquet_metadata_with_a_bit_that_is_another_are_refused_or_read(tmp_path):
+    path = tmp_path / "edges.parquet"
+    pq.write_table(table([(1, 2), (3, 4)]), path)
+    whole = path.read_bytes()
+    for place in range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        try:
+            edges = read(open_source(path), 5).edges
+        except InputError:
+            continue
+        assert edges == [(1, 2), (3, 4)]
+
+
 def test_a_folder_of_parquet_files_is_read_in_the_order_of_their_paths(tmp_path):
     (tmp_path / "year=2").mkdir()
     for k, name in enumerate(["a.parquet", "b.parquet", "year=2/a.pq"]):

@@ -57,7 +57,7 @@ def row_groups(file: BinaryIO, reserve: Callable[[int, str], None], title: str) 
     try:
         groups = _Thrift(file.read(size)).struct()[4]
         return [[_chunk(column[3]) for column in group[1]] for group in groups]
-    except (IndexError, KeyError, TypeError, UnicodeDecodeError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError("its metadata are not whole") from error
 
 
