@@ -434,6 +434,12 @@ def _of_table(table: Any, origin: str) -> tuple[list[Name], list[Any]]:
             f"{origin} is a table with the columns {', '.join(map(repr, columns)) or 'none'}.",
             "Give a table with the columns node and weight.",
         )
+    kind = read[nodes[0]].type
+    if pa.types.is_nested(kind):
+        raise UsageError(
+            f"{origin} is a table whose column {nodes[0]!r} holds {kind}.",
+            "Give the nodes as whole numbers or as text.",
+        )
     names = read[nodes[0]].to_pylist()
     return names, read[others[0]].to_pylist() if others else [1.0] * len(names)
 

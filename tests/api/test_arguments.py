@@ -216,6 +216,11 @@ def test_sets_and_columns_of_polars_hold_nodes_that_count_alike() -> None:
         assert (sorted(map(str, names or [])), weights.tolist()) == expected
 
 
+def test_a_table_whose_nodes_are_lists_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"start is a table whose column 'node' holds list<.*int64>\. Give"):
+        node_weights(pa.table({"node": [[0], [1]], "weight": [1.0, 2.0]}), "start")
+
+
 def test_sums_beyond_float64_are_weights_still() -> None:
     graph = as_graph(NAMED)
     huge = oocpr.pagerank(graph, personalization={"a": 1.7e308, "b": 1.7e308}).to_numpy()
