@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence, Set
+from decimal import Decimal
 from itertools import chain
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -468,7 +469,7 @@ def _weights(names: list[Name] | None, values: Any, origin: str) -> NDArray[np.f
 
 def _float(value: Any) -> float:
     try:
-        return float(value) if isinstance(value, Real) else np.nan
+        return float(value) if isinstance(value, Real | Decimal) else np.nan
     except OverflowError:
         return np.inf
 

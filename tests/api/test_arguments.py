@@ -216,6 +216,13 @@ def test_sets_and_columns_of_polars_hold_nodes_that_count_alike() -> None:
         assert (sorted(map(str, names or [])), weights.tolist()) == expected
 
 
+def test_sums_of_duckdb_which_are_decimals_are_weights() -> None:
+    duckdb = pytest.importorskip("duckdb")
+    rows = duckdb.sql("from (values ('a', 1), ('b', 1), ('a', 2)) t(page, clicks)")
+    names, weights = node_weights(rows.sum("clicks", groups="page", projected_columns="page"), "start")
+    assert dict(zip(names or [], weights.tolist(), strict=True)) == {"a": 3.0, "b": 1.0}
+
+
 def test_a_table_whose_nodes_are_lists_is_refused() -> None:
     with pytest.raises(UsageError, match=r"start is a table whose column 'node' holds list<.*int64>\. Give"):
         node_weights(pa.table({"node": [[0], [1]], "weight": [1.0, 2.0]}), "start")
