@@ -405,7 +405,8 @@ def _of_sequence(wanted: Any, origin: str) -> tuple[list[Name] | None, Any]:
             f"{origin} is a {type(wanted).__name__}.",
             "Give numbers by node, such as {node: weight}, a set of nodes, or an array with one for each.",
         )
-    items = wanted.tolist() if hasattr(wanted, "tolist") else list(wanted)
+    listed = getattr(wanted, "tolist", getattr(wanted, "to_pylist", None))
+    items = list(wanted) if listed is None else listed()
     if not isinstance(items, list):
         items = [items]
     if items and all(isinstance(item, str) for item in items):

@@ -216,6 +216,14 @@ def test_sets_and_columns_of_polars_hold_nodes_that_count_alike() -> None:
         assert (sorted(map(str, names or [])), weights.tolist()) == expected
 
 
+@pytest.mark.parametrize("held", [pa.array, lambda values: pa.chunked_array([values[:1], values[1:]])])
+def test_columns_of_arrow_hold_weights_or_nodes(held: Any) -> None:
+    names, weights = node_weights(held([0.25, 0.5]), "start")
+    assert (names, weights.tolist()) == (None, [0.25, 0.5])
+    names, weights = node_weights(held(["a", "b"]), "start")
+    assert (names, weights.tolist()) == (["a", "b"], [1.0, 1.0])
+
+
 def test_sums_of_duckdb_which_are_decimals_are_weights() -> None:
     duckdb = pytest.importorskip("duckdb")
     rows = duckdb.sql("from (values ('a', 1), ('b', 1), ('a', 2)) t(page, clicks)")
