@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import dask
 import duckdb
 import networkx as nx
 import numpy as np
@@ -364,6 +365,20 @@ def test_numbers_of_other_libraries():
         (str(u), str(v)) for u, v in edges
     ]
     assert read(open_source(duckdb.sql("select 1 as source, 2 as target"))).edges == [(1, 2)]
+
+
+@pytest.mark.parametrize("nodes", [pd.Series([2**64, 1], dtype=object), pd.Series([1j, 2]), [1, "a"]])
+def test_data_frames_that_arrow_cannot_take_are_refused(nodes):
+    frames = pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame({"from": nodes, "to": nodes})
+    with pytest.raises(InputError, match="cannot be taken as one of Arrow"):
+        read(open_source(frame))
+    with pytest.raises(InputError):
+        read(open_source((frame["from"], frame["to"])))
+    with dask.config.set({"dataframe.convert-string": False}):
+        lazy = frames.from_pandas(frame, npartitions=2)
+    with pytest.raises(InputError):
+        read(open_source(lazy))
 
 
 def test_what_is_no_pair_of_ends_is_refused():

@@ -245,11 +245,18 @@ def text_table(ends: Sequence[Any]) -> pa.Table:
             for end in ends
         ]
         return pa.table(columns, names=["source", "target"])
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, OverflowError) as error:
         raise InputError(
             f"The pair cannot be read as ends of edges: {' '.join(str(error).split())[:200]}.",
             "Give two columns of whole numbers, or two of text, of the same length.",
         ) from error
+
+
+def _no_table(error: Exception) -> InputError:
+    return InputError(
+        f"The table cannot be taken as one of Arrow: {' '.join(str(error).split())}.",
+        "Give columns of other names each, of numbers of 64 bits or of text.",
+    )
 
 
 class ArrowTable(TableSource):
@@ -267,12 +274,8 @@ class ArrowTable(TableSource):
             table = table.to_arrow()
         try:
             reader = pa.RecordBatchReader.from_stream(table)
-        except (pa.ArrowException, ValueError, TypeError) as error:
-            why = " ".join(str(error).split())
-            raise InputError(
-                f"The table cannot be taken as one of Arrow: {why}.",
-                "Give columns of other names each, of numbers or of text.",
-            ) from error
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise _no_table(error) from error
         columns = self._chosen(_kinds_of(reader.schema), self.title)
         _check_columns(reader.schema, columns, self.title)
         yield from (batch.select(columns) for batch in reader)
@@ -293,7 +296,11 @@ class DaskTable(TableSource):
         columns = self._chosen(numbers, self.title)
         for k in range(self._frame.npartitions):
             part = self._frame[columns].partitions[k].compute()
-            yield pa.RecordBatch.from_pandas(part, preserve_index=False)
+            try:
+                batch = pa.RecordBatch.from_pandas(part, preserve_index=False)
+            except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+                raise _no_table(error) from error
+            yield batch
 
 
 _BUFFER_BYTES = 1 << 20
