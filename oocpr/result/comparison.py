@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOVERS = 10
 """Nodes that are listed: those whose ranks differ most."""
+_MISSING = -math.inf
 _COLUMNS = ("node", "rank", "before", "place", "before")
 
 
@@ -110,13 +111,13 @@ class Comparison:
 def compare_ranks(ranks: Ranks, other: Ranks, top: int) -> Comparison:
     """Compare rankings by the names of their nodes; see `Ranks.compare`."""
     ranks, other = beside(ranks, other.names), beside(other, ranks.names)
-    # Nodes of the one ranking, then those that only the other has; -1 where a node is missing.
+    # Nodes of the one ranking, then those that only the other has; -inf where a node is missing.
     here, there, only_there = _aligned(ranks, other)
-    common = int(np.count_nonzero((here >= 0) & (there >= 0)))
+    common = int(np.count_nonzero((here > _MISSING) & (there > _MISSING)))
     first, second = (_largest(values, top) for values in (here, there))
     listed = max(first.size, second.size)
     overlap = np.intersect1d(first, second).size / listed if listed else 1.0
-    here_known, there_known = np.maximum(here, 0.0), np.maximum(there, 0.0)
+    here_known, there_known = (np.where(known > _MISSING, known, 0.0) for known in (here, there))
     union = np.union1d(first, second)
     tau = _kendall_tau(here_known[union], there_known[union])
     change = np.abs(here_known - there_known)
@@ -150,10 +151,10 @@ def _aligned(
         rows[at : at + found.size] = found
         at += found.size
     only_there = np.flatnonzero(rows == UNKNOWN)
-    there = np.full(here.size + only_there.size, -1.0)
+    there = np.full(here.size + only_there.size, _MISSING)
     there[rows[rows != UNKNOWN]] = theirs[rows != UNKNOWN]
     there[here.size :] = theirs[only_there]
-    return np.concatenate((here, np.full(only_there.size, -1.0))), there, only_there
+    return np.concatenate((here, np.full(only_there.size, _MISSING))), there, only_there
 
 
 def _entries(ranks: Ranks, values: NDArray[np.float64]) -> Iterator[tuple[Block, NDArray[np.float64]]]:
@@ -167,7 +168,7 @@ def _entries(ranks: Ranks, values: NDArray[np.float64]) -> Iterator[tuple[Block,
 def _largest(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """Rows of the largest values that are not missing."""
     rows, found = largest([values], count)
-    return rows[found >= 0]
+    return rows[found > _MISSING]
 
 
 def _name(ranks: Ranks, other: Ranks, only_there: NDArray[np.int64], row: int) -> Name:
@@ -177,7 +178,7 @@ def _name(ranks: Ranks, other: Ranks, only_there: NDArray[np.int64], row: int) -
 
 
 def _place(values: NDArray[np.float64], row: int) -> int | None:
-    return 1 + int(np.count_nonzero(values > values[row])) if values[row] >= 0 else None
+    return 1 + int(np.count_nonzero(values > values[row])) if values[row] > _MISSING else None
 
 
 def _kendall_tau(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
