@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oocpr.errors import InputError
 from oocpr.html import html_table
 from oocpr.result.names import UNKNOWN, find_rows, size_of
 from oocpr.result.rank_files import beside
@@ -152,7 +153,13 @@ def _aligned(
         at += found.size
     only_there = np.flatnonzero(rows == UNKNOWN)
     there = np.full(here.size + only_there.size, _MISSING)
-    there[rows[rows != UNKNOWN]] = theirs[rows != UNKNOWN]
+    known = rows != UNKNOWN
+    there[rows[known]] = theirs[known]
+    if np.count_nonzero(there > _MISSING) < np.count_nonzero(known):
+        raise InputError(
+            "The other ranking has several ranks for one node name.",
+            "Names must tell nodes apart: give the graph other labels.",
+        )
     there[here.size :] = theirs[only_there]
     return np.concatenate((here, np.full(only_there.size, _MISSING))), there, only_there
 

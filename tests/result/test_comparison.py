@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocpr
-from oocpr.errors import UsageError
+from oocpr.errors import InputError, UsageError
 from oocpr.result.comparison import MOVERS
 from oocpr.result.names import ListedNames, RowNames
 from oocpr.result.ranks import Ranks
@@ -127,3 +127,10 @@ def test_what_is_no_ranking_is_refused():
         ranks.compare(np.ones(2))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="top is -1, no count"):
         ranks.compare(ranks, -1)
+
+
+def test_names_that_two_ranks_have_are_refused_on_either_side():
+    once, twice = (Ranks(np.ones(2) / 2, ListedNames(["a", name])) for name in "ba")
+    for one, other in ((once, twice), (twice, once)):
+        with pytest.raises(InputError, match="several"):
+            one.compare(other)
