@@ -13,7 +13,7 @@ from oocpr.cli import INTERRUPTED, UNEXPECTED, explain
 from oocpr.cli.commands import cli
 from oocpr.cli.options import Session, argument, flag, json_option, option
 from oocpr.cli.output import answer, emit
-from oocpr.errors import OocprError, RunningError
+from oocpr.errors import RunningError
 
 _LOG = logging.getLogger(__name__)
 _LEVELS = "debug|info|warning|error"
@@ -89,14 +89,11 @@ def run(session: Session, /, job: str, dry_run: bool, accept: bool, log: str | N
             _LOG.error("%s", error[0], extra={"fields": {"remedy": error[1].strip()}}, exc_info=trace)
         end_summary(summary, code, error)
         if found is not None and not dry_run and summary["outcome"] != "running":
-            try:
-                keep_summary(found, summary)
-            except OocprError as failure:
+            for failure in keep_summary(found, summary):
                 _LOG.error("%s", failure.cause, extra={"fields": {"remedy": failure.remedy}})
-                code = code or failure.exit_code
-                summary["exit_code"] = code
     emit(f"{json_text(summary)}\n")
-    return code
+    exit_code: int = summary["exit_code"]
+    return exit_code
 
 
 @cli.command(

@@ -73,25 +73,45 @@ def end_summary(summary: dict[str, Any], code: int, error: tuple[str, str] | Non
         summary["error"] = {"cause": masked(error[0]), "remedy": masked(error[1].strip())}
 
 
-def keep_summary(job: Job, summary: dict[str, Any]) -> None:
-    """Keep the summary of a run that has ended, and write its metrics if the job has any."""
-    from oocpr.jobs.metrics import write_metrics
+def keep_summary(job: Job, summary: dict[str, Any]) -> list[OocprError]:
+    """Write the metrics of a run that has ended, if the job has any, and keep its summary.
 
+    Returns why one or the other cannot be done. The first failure is how a run has ended that had no error.
+    """
     try:
         before = read_json(job.folder / LAST_RUN) or {}
     except DamagedError as error:
         _LOG.warning("%s It is written anew.", error.cause)
         before = {}
+    failures: list[OocprError] = []
+    # The summary comes last, so that it says whether there are metrics.
+    for write in (_keep_metrics, _keep_last_run):
+        succeeded = summary["exit_code"] == 0
+        summary["last_success"] = summary["ended"] if succeeded else before.get("last_success")
+        try:
+            write(job, summary)
+        except OocprError as error:
+            failures.append(error)
+            if succeeded:
+                end_summary(summary, error.exit_code, (error.cause, error.remedy))
+    return failures
+
+
+def _keep_metrics(job: Job, summary: dict[str, Any]) -> None:
+    if job.publication.metrics is None:
+        return
+    from oocpr.jobs.metrics import write_metrics
+
     published = JobFolder(job.folder).published
     last = None if published is None else read_json(published / SUMMARY)
-    success = summary["ended"] if summary["exit_code"] == 0 else before.get("last_success")
-    summary["last_success"] = success
+    # A run that has made no ranks has the figures of those that stay published.
+    figures = {name: (last or {}).get(name) for name in ("run", "comparison")}
+    write_metrics(job.publication.metrics, figures | summary, summary["last_success"])
+
+
+def _keep_last_run(job: Job, summary: dict[str, Any]) -> None:
     if job.folder.is_dir():
         write_json(job.folder / LAST_RUN, summary)
-    if job.publication.metrics is not None:
-        # A run that has made no ranks has the figures of those that stay published.
-        figures = {name: (last or {}).get(name) for name in ("run", "comparison")}
-        write_metrics(job.publication.metrics, figures | summary, success)
 
 
 def preview_job(job: Job, summary: dict[str, Any], progress: Progress) -> None:

@@ -220,6 +220,26 @@ def test_a_broken_file_leaves_the_last_result_published(night: Night, name: str)
     assert night.run(0)["outcome"] == "published"
 
 
+def test_metrics_that_cannot_be_written_are_how_a_run_has_ended(night: Night) -> None:
+    night.run(0)
+    (night.folder / "web.prom").unlink()
+    (night.folder / "web.prom").symlink_to("/dev/full")
+    summary = night.run(4)
+    assert "web.prom cannot be written" in summary["error"]["cause"]
+    assert summary["last_success"] < summary["ended"]
+    assert json.loads((night.results / "last-run.json").read_text()) == summary
+
+
+def test_metrics_tell_of_a_run_whose_folder_is_full(night: Night) -> None:
+    night.run(0)
+    (night.results / "last-run.json").unlink()
+    (night.results / "last-run.json").mkdir()
+    (night.folder / "edges.txt").write_text("no edge at all\n")
+    assert "edges.txt" in night.run(2)["error"]["cause"]
+    assert night.metrics()["oocpr_job_exit_code"] == 2
+    assert any("last-run.json cannot be written" in line["message"] for line in log_lines(night.err))
+
+
 def test_a_source_that_is_missing_leaves_the_last_result_published(night: Night) -> None:
     night.run(0)
     at = night.latest
