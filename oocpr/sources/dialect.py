@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import combinations, islice
 
 from oocpr.errors import UsageError
 
@@ -240,8 +240,10 @@ def is_header(rows: Sequence[Sequence[str]]) -> bool | None:
     )
     if any(numbers):
         return True
-    # A name that stands twice is refused as one that names no column, and is no edge.
-    ends = usual_ends([*dict.fromkeys(first)])
+    # Usual names of which there are more than two are refused, as they name no column, and are no edge.
+    known = [name for name in dict.fromkeys(first) if usual_ends([name], "") or usual_ends([name], None, "")]
+    pairs_of_names = combinations(known[:_MAX_SHOWN], 2)
+    ends = usual_ends(known) or next(filter(None, map(usual_ends, pairs_of_names)), None)
     places = [0, 1] if ends is None else [first.index(end) for end in ends]
     pairs = [{row[place] for place in places if place < len(first)} for row in rows]
     counts = Counter(node for pair in pairs for node in pair)

@@ -79,6 +79,14 @@ def test_usual_names_in_any_order(ends):
     assert is_header([ends, ends[::-1]]) is None
 
 
+@pytest.mark.parametrize("header", ["src,source,to", "id,src,source,to", "from_id,from_name,to_id,to_name"])
+def test_more_usual_names_than_two_are_a_header_and_no_edge(tmp_path, header):
+    rows = [",".join(word * (header.count(",") + 1)) for word in ("a", "b", "c")]
+    path = written(tmp_path, "g.csv", "\n".join([header, *rows]))
+    with pytest.raises(UsageError, match="no obvious source column"):
+        read(open_source(path))
+
+
 @pytest.mark.parametrize(
     ("names", "source", "target", "expected"),
     [
