@@ -527,18 +527,32 @@ class ByteStream:
     def readinto(self, view: memoryview) -> int:
         """Fill a writable view from its front; returns how many bytes were there, 0 at the end."""
         try:
-            return int(self._stream.readinto(view))
+            with self._naming_failures():
+                return int(self._stream.readinto(view))
         except EOFError as error:
             raise self._ends_early() from error
+        except OocprError:
+            raise
+        # Those of Arrow are ValueErrors.
         except (OSError, ValueError, zlib.error, lzma.LZMAError) as error:
-            # Errors of the disk carry a number, those of decompressors don't; those of Arrow are ValueErrors.
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
             if str(error).startswith("Truncated"):
                 raise self._ends_early() from error
             raise InputError(
                 f"{self.title} is damaged near byte {self.position:,}: {error}.",
                 "Fetch or compress the file again.",
+            ) from error
+
+    @contextmanager
+    def _naming_failures(self) -> Iterator[None]:
+        """Name the file if its disk fails: such errors carry a number, those of decompressors don't."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, OocprError) or error.errno is None:
+                raise
+            raise InputError(
+                f"{self.title} cannot be read near byte {self.position:,}: {error.strerror}.",
+                "Check its disk, or fetch the file again.",
             ) from error
 
     def _ends_early(self) -> InputError:
@@ -548,7 +562,8 @@ class ByteStream:
         )
 
     def _decompressed(self) -> Any:
-        head = self._file.head(8)
+        with self._naming_failures():
+            head = self._file.head(8)
         suffix = self._suffix
         if suffix not in _MAGIC:
             suffix = next((known for known, magic in _MAGIC.items() if head.startswith(magic)), "")

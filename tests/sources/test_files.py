@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import http.server
 import io
@@ -20,7 +21,7 @@ import oocpr
 from oocpr import system
 from oocpr.errors import InputError, LostError, SetupError, UsageError, masked
 from oocpr.sources import base, open_source
-from oocpr.sources.files import ByteStream, PeekableStream, RemoteFile, stamp
+from oocpr.sources.files import ByteStream, LocalFile, PeekableStream, RemoteFile, stamp
 
 from ..serving import Files, serving, serving_files
 from .reading import read
@@ -551,3 +552,17 @@ def test_what_cannot_be_opened_is_named(tmp_path):
     for path in (tmp_path / "missing.txt", tmp_path):
         with pytest.raises(InputError, match=path.name):
             ByteStream(path)
+
+
+def test_a_disk_that_fails_is_named(tmp_path):
+    class Failing(io.RawIOBase):
+        def readable(self):
+            return True
+
+        def readinto(self, _):
+            raise OSError(errno.EIO, "Input/output error")
+
+    file = LocalFile(tmp_path / "graph.txt.gz")
+    file.open = Failing
+    with pytest.raises(InputError, match=r"graph\.txt\.gz cannot be read near byte 0: Input/output error"):
+        drain(file)
