@@ -327,7 +327,7 @@ def _read_weights(
         whole = line
         try:
             if seeds is not None:
-                seed, line = line.split("\t" if textual else None, 1)
+                seed, line = line.split("\t" if textual or "\t" in line else None, 1)
                 seeds[1].append(seeds[0].setdefault(seed.strip(BLANKS), len(seeds[0])))
             text, _, weight = line.partition("\t")
             # Labels may hold spaces; ids cannot, so there any white space separates.

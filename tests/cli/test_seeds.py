@@ -40,6 +40,14 @@ def test_lists_are_printed_for_each_seed(files, capsys):
     ]
 
 
+def test_tabs_separate_where_there_are_some(files, tmp_path):
+    graph, _ = files
+    (tmp_path / "seeds.tsv").write_text("my home\t0\nmy home\t 1\t2\n")
+    ranks = oocpr.pagerank(graph, seeds=tmp_path / "seeds.tsv", top=5)
+    assert ranks.seeds == ["my home"]
+    assert ranks.top() == oocpr.pagerank(graph, personalization=[{0: 1, 1: 2}], top=5).top()
+
+
 def test_files_are_written(files, tmp_path, capsys):
     graph, seeds = files
     expected = oocpr.pagerank(graph, seeds=seeds, top=3).to_pandas()
