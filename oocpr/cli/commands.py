@@ -232,22 +232,23 @@ def plan(session: Session, /, graph: str, json_path: str | None, **parameters: A
     ends with exit code 4, after the plan was printed.
     """
     from oocpr import api
-    from oocpr.engine.planning import KERNEL_BYTES
+    from oocpr.engine.planning import KERNEL_BYTES, given_memory
 
     with session.progress() as progress:
         made = api.plan(graph, progress=progress, **parameters)
     answer(f"{made}\n", made.to_json(), json_path)
+    if parameters["memory"] is not None:
+        opened = api.open_graph(graph)
+        # Who is told what the run needs gives that much.
+        most = max(given_memory(parameters["memory"]), made.need.total)
+        try:
+            check_memory(
+                opened.nodes, most, "ranks.parquet", "node", 0,
+                texts=opened.store.has_labels, more=KERNEL_BYTES,
+            )  # fmt: skip
+        except DoesNotFitError as error:
+            write_notices([f"what writes ranks to a file does not fit: {error.remedy}"])
     made.validate()
-    if parameters["memory"] is None:
-        return
-    opened = api.open_graph(graph)
-    try:
-        check_memory(
-            opened.nodes, parameters["memory"], "ranks.parquet", "node", 0,
-            texts=opened.store.has_labels, more=KERNEL_BYTES,
-        )  # fmt: skip
-    except DoesNotFitError as error:
-        write_notices([f"the run fits, and what writes ranks to a file does not: {error.remedy}"])
 
 
 @cli.command(

@@ -368,7 +368,7 @@ def described(facts: dict[str, Any]) -> str:
 
 
 def check_memory(
-    nodes: int, memory: str | None, output: str | None, sort: str, k: int, *, texts: bool, more: int = 0
+    nodes: int, memory: str | int | None, output: str | None, sort: str, k: int, *, texts: bool, more: int = 0
 ) -> None:
     """Refuse memory in which ranks cannot be listed or written; see `check_writing_memory`."""
     from oocpr.engine.planning import given_memory
