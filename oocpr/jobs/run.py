@@ -40,7 +40,7 @@ from oocpr.jobs.status import PROGRESS, ProgressFile
 from oocpr.jobs.steps import Decision, Record, Stamp, Step, broken_limits, decide, options_of
 from oocpr.jobs.time_limit import ended_at
 from oocpr.sources.files import check_apart, input_file, input_files, stamp
-from oocpr.store.atomic import naming_failures, remove
+from oocpr.store.atomic import check_writable, naming_failures, remove
 from oocpr.system import resident_after_trim
 from oocpr.units import format_error_bound, format_passes, format_seconds
 
@@ -119,6 +119,7 @@ def preview_job(job: Job, summary: dict[str, Any], progress: Progress) -> None:
 
     Raises what `run_job` raises before its first step.
     """
+    _check_metrics(job)
     owner = read_owner(job.folder)
     if owner is not None:
         lives = "lives" if runs(owner) else "does not live any more"
@@ -173,10 +174,7 @@ def run_job(job: Job, summary: dict[str, Any], progress: Progress, *, accept: bo
         See `oocpr.errors`: what importing, appending and ranking raise.
     """
     began = datetime.now(UTC)
-    if (metrics := job.publication.metrics) is not None:
-        from oocpr.store.atomic import check_writable
-
-        check_writable(metrics)
+    _check_metrics(job)
     folder = JobFolder(job.folder)
     folder.make()
     with hold_lock(job.folder) as dead:
@@ -206,6 +204,11 @@ def run_job(job: Job, summary: dict[str, Any], progress: Progress, *, accept: bo
         finally:
             summary["steps"] = shown.seconds
             shown.remove()
+
+
+def _check_metrics(job: Job) -> None:
+    if job.publication.metrics is not None:
+        check_writable(job.publication.metrics)
 
 
 def _announce(decision: Decision) -> None:

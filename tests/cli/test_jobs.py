@@ -296,6 +296,12 @@ def test_ranks_that_do_not_converge_are_not_published_and_go_on(night: Night) ->
     assert night.metrics()["oocpr_job_last_success_timestamp_seconds"] > 0
 
 
+def test_a_dry_run_names_metrics_that_could_not_be_written(night: Night) -> None:
+    night.job(JOB.replace('"web.prom"', '"away/web.prom"'))
+    for words in ((), ("--dry-run",)):
+        assert "away/web.prom lies in a folder that does not exist" in night.run(2, *words)["error"]["cause"]
+
+
 def test_a_dry_run_changes_nothing(night: Night) -> None:
     before = contents(night.folder)
     summary = night.run(0, "--dry-run")
