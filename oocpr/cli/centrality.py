@@ -154,8 +154,10 @@ def _find(
     code = fail_for(failures)
     if code or facts.converged:
         return code
+    # A search that ends before has come to what rounding leaves.
+    more = "allow more with --max-passes, or" if facts.passes >= parameters["max_passes"] else "allow"
     return fail(
         f"not converged after {format_passes(facts.passes)}: {facts.quality}, tol is {facts.tol:.3g}.",
-        "The numbers are given nevertheless; allow more with --max-passes, or a larger --tol.",
+        f"The numbers are given nevertheless; {more} a larger --tol.",
         NOT_CONVERGED,
     )

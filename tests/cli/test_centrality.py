@@ -51,6 +51,13 @@ def test_edges_may_be_taken_the_other_way_and_both_ways(oocpr_command: Run, link
         assert json.loads(answer.out)["top"][0]["node"] == wanted.top(1)[0][0]
 
 
+def test_more_passes_are_no_remedy_for_rounding(oocpr_command: Run, links: Path) -> None:
+    answer = oocpr_command("centrality", "katz", links, "--alpha", "0.9", "--tol", "1e-17")
+    assert answer.code == 3
+    assert "allow a larger --tol" in answer.err
+    assert "--max-passes" not in answer.err
+
+
 @pytest.mark.parametrize("passes", [1, 2, 3])
 def test_passes_that_do_not_suffice_end_with_3(oocpr_command: Run, links: Path, passes: int) -> None:
     made = "1 pass" if passes == 1 else f"{passes} passes"
