@@ -9,10 +9,19 @@ from oocpr.result.ranks import Ranks
 from oocpr.units import format_passes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.result.names import Names
+
+_TITLES = {
+    "katz": "Katz centrality",
+    "eigenvector": "Eigenvector centrality",
+    "hubs": "Hubs",
+    "authorities": "Authorities",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +116,10 @@ class Centrality(Ranks):
     def identity(self) -> str:
         """Identity of the graph."""
         return self.facts.identity
+
+    def to_html(self, path: str | Path, *, top: int = 20, title: str | None = None) -> None:
+        """Write a page as `Ranks.to_html` does, by default called what the measure is."""
+        super().to_html(path, top=top, title=_TITLES[self.facts.measure] if title is None else title)
 
     def __repr__(self) -> str:
         facts = self.facts

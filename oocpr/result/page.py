@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from oocpr.html import html_table
+from oocpr.result.centrality import Centrality
 from oocpr.result.plots import distribution
 from oocpr.system import usable_cores, whole_memory
 from oocpr.units import (
@@ -52,7 +53,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 26, 40
 def page(ranks: Ranks, top: int, title: str) -> str:
     """Make the page of ranks and the `top` largest of them; see `Ranks.to_html`."""
     run, parts = ranks.run, [f"<h1>{escape(title)}</h1>"]
-    if run is None:
+    if isinstance(ranks, Centrality):
+        state = "Converged" if ranks.converged else "Not converged"
+        parts.append(f"<p>{state}: {escape(ranks.facts.quality)}.</p>")
+    elif run is None:
         parts.append("<p>No run is known that made these ranks, so nothing certifies them.</p>")
     else:
         parts += [_outcome(run), "<h2>What was found</h2>", html_table(_found(run))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 import subprocess
@@ -104,6 +105,15 @@ def test_names_are_text_and_ranks_from_elsewhere_have_no_certificate(tmp_path):
     with pytest.raises(UsageError, match="top is -1"):
         ranks.to_html(tmp_path / "other.html", top=-1)
     assert not (tmp_path / "other.html").exists()
+
+
+def test_centralities_say_how_exact_they_are(graph, tmp_path):
+    katz = oocpr.katz_centrality(graph, alpha=0.001)
+    katz.to_html(tmp_path / "katz.html")
+    text = (tmp_path / "katz.html").read_text()
+    assert "<h1>Katz centrality</h1>" in text
+    assert f"<p>Converged: {html.escape(katz.facts.quality)}.</p>" in text
+    assert "nothing certifies" not in text
 
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
