@@ -51,6 +51,8 @@ class NetworkXGraph:
         Weights of edges, from the node of a row; parallel edges are entries of their own.
     parallel
         Whether there may be such.
+    textual
+        Whether some weights are text: numbers for the functions that make a matrix, an error for the others.
     """
 
     __networkx_backend__: ClassVar[str] = "oocpr"
@@ -58,6 +60,7 @@ class NetworkXGraph:
     nodes: list[Any]
     matrix: sp.sparse.csr_array[np.float64]
     parallel: bool
+    textual: bool
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -150,12 +153,14 @@ def convert_from_nx(
     starts = np.cumsum([0, *map(len, targets)])
     columns = np.fromiter(map(places.__getitem__, chain.from_iterable(targets)), np.int64, starts[-1])
     weights = np.ones(columns.size)
+    textual = False
     if edge_attrs:
         ((name, default),) = edge_attrs.items()
         found = chain.from_iterable(adjacency[node].values() for node in nodes)
         each = chain.from_iterable(keys.values() for keys in found) if parallel else found
         given = [attributes.get(name, default) for attributes in each]
         weights = np.array(given, float)
+        textual = str in set(map(type, given))
         if not graph.is_directed():
             # NetworkX takes off loops what it has counted twice, and text that NumPy reads as a number has no
             # negative.
@@ -163,7 +168,7 @@ def convert_from_nx(
             for place in np.flatnonzero(rows == columns):
                 neg(given[place])
     shape = len(nodes), len(nodes)
-    return NetworkXGraph(nodes, sp.sparse.csr_array((weights, columns, starts), shape), parallel)
+    return NetworkXGraph(nodes, sp.sparse.csr_array((weights, columns, starts), shape), parallel, textual)
 
 
 def convert_to_nx(result: Any, **_: Any) -> Any:
@@ -290,6 +295,7 @@ def katz_centrality(
     graph = StoredGraph(G) if isinstance(G, Graph) else G
     if not len(graph):
         return {}
+    _check_numbers(graph, weight)
     source, options = graph.source(weight)
     if normalized:
         # It cancels, and squares of small and large numbers are none.
@@ -327,6 +333,7 @@ def eigenvector_centrality(
     graph = StoredGraph(G) if isinstance(G, Graph) else G
     if not len(graph):
         raise nx.NetworkXPointlessConcept("cannot compute centrality for the null graph")
+    _check_numbers(graph, weight)
     source, options = graph.source(weight)
     try:
         found = centrality.eigenvector_centrality(source, tol=tol, max_passes=max_iter, **options)
@@ -372,6 +379,12 @@ def _is_simple(nstart: Any = None, alpha: Any = 0.1, beta: Any = 1.0, tol: Any =
     if nstart is not None or isinstance(beta, Mapping):
         return False
     return bool(0 < alpha < np.inf and 0 < beta < np.inf and 0 < tol < 1)
+
+
+def _check_numbers(graph: NetworkXGraph | StoredGraph, weight: Any) -> None:
+    """Refuse text as weights, of which NetworkX makes numbers only where it makes a matrix."""
+    if weight is not None and isinstance(graph, NetworkXGraph) and graph.textual:
+        raise TypeError(f"the attribute {weight!r} of some edges is text")
 
 
 def _check_simple(**numbers: Any) -> None:

@@ -308,6 +308,16 @@ def test_other_centralities_are_those_of_networkx() -> None:
     assert unnormalized == pytest.approx(nx.katz_centrality(graph, alpha=0.03, normalized=False), rel=1e-5)
 
 
+def test_weights_of_text_are_refused_where_networkx_refuses_them() -> None:
+    graph = nx.DiGraph([("a", "b"), ("b", "a"), ("c", "a")])
+    nx.set_edge_attributes(graph, "2", "kg")
+    for backend in ("networkx", "oocpr"):
+        for call in (nx.katz_centrality, nx.eigenvector_centrality):
+            with pytest.raises(TypeError):
+                call(graph, weight="kg", backend=backend)
+            assert call(graph, max_iter=1000, backend=backend)
+
+
 def test_other_centralities_of_graphs_on_disk_and_what_is_raised(tmp_path: Path) -> None:
     edges = np.array([0, 1, 2, 2]), np.array([1, 2, 0, 1])
     stored = oocpr.import_graph(edges, tmp_path / "g.zarr")
