@@ -324,7 +324,8 @@ class _Run:
                 Step.PUBLISH: self._publish,
             }
             for step in self._decision.steps:
-                with self._shown.step(step), self._in_time(alone=step != Step.RANK or not job.is_kept):
+                alone = step != Step.RANK or not job.is_kept
+                with self._shown.step(step), _naming_the_job(), self._in_time(alone=alone):
                     calls[step]()
                 if step in (Step.RANK, Step.COMPARE):
                     continue
@@ -427,16 +428,23 @@ class _Run:
         job = self._job
         left = None if self._deadline is None else max(1e-3, self._deadline - time.monotonic())
         place = self._place / CHECKPOINT if job.is_kept else None
-        with (
-            _naming_the_job(),
-            kept_run(place, resume=place is not None, time_limit=left if place else None) as kept,
-        ):
+        with kept_run(place, resume=place is not None, time_limit=left if place else None) as kept:
             if kept is not None and kept.number is not None:
                 _LOG.info("going on after pass %d", kept.number)
-            ranks: Ranks = api.pagerank(
-                graph, memory=job.memory, start=start, checkpoint=kept, client=client, predict=client is None,
-                progress=self._shown, **job.rank_options,
-            )  # fmt: skip
+            try:
+                ranks: Ranks = api.pagerank(
+                    graph, memory=job.memory, start=start, checkpoint=kept, client=client,
+                    predict=client is None, progress=self._shown, **job.rank_options,
+                )  # fmt: skip
+            except StoppedError as error:
+                if kept is None:
+                    raise
+                # What it names was left of the limit.
+                number, limit = kept.number, format_seconds(job.time_limit or 0)
+                raise StoppedError(
+                    f"the job was stopped after pass {number}: its time limit of {limit} leaves no room.",
+                    _AGAIN,
+                ) from error
             self._keep_ranks(ranks, kept)
         return ranks
 
@@ -542,11 +550,13 @@ def comparison_facts(found: Comparison, name: str) -> dict[str, Any]:
 
 @contextmanager
 def _naming_the_job() -> Iterator[None]:
-    """Have a run that is out of time say how its job goes on."""
+    """Have an import or a run whose beginning is kept say how its job goes on."""
     try:
         yield
-    except StoppedError as error:
-        raise StoppedError(error.cause, _AGAIN) from error
+    except OocprError as error:
+        if notes := getattr(error, "__notes__", None):
+            notes[:] = [_AGAIN]
+        raise
 
 
 def _notify(graph: Any) -> None:

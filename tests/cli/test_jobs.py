@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from prometheus_client.parser import text_string_to_metric_families
 
 import oocpr
+from oocpr.errors import DoesNotFitError
 from oocpr.sources.rmat import Rmat
+from oocpr.units import format_seconds
 
 from ..serving import serving_files
 
@@ -217,6 +219,17 @@ def test_a_broken_file_leaves_the_last_result_published(night: Night, name: str)
     assert metrics["oocpr_job_last_success_timestamp_seconds"] < metrics["oocpr_job_ended_timestamp_seconds"]
     assert not (night.results / "lock").exists()
     (night.folder / name).write_text(good)
+    assert night.run(0)["outcome"] == "published"
+
+
+def test_an_import_that_is_kept_goes_on_with_the_job(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise DoesNotFitError("the disk is full.", "Make room.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("oocpr.ingest.build.Pipeline.write_tiles", full)
+        error = night.run(4)["error"]
+    assert error["remedy"] == "Make room. Run the job again: it goes on."
     assert night.run(0)["outcome"] == "published"
 
 
@@ -685,7 +698,7 @@ def test_a_time_limit_ends_imports_and_rankings_and_nights_add_up(oocpr_command:
         if outcome.code == 0:
             break
         assert outcome.code == 130
-        assert "time limit" in log_lines(outcome.err)[-1]["message"]
+        assert f"time limit of {format_seconds(seconds)} " in log_lines(outcome.err)[-1]["message"]
     assert codes[0] == 130
     assert codes[-1] == 0
     assert steps[0] == []
