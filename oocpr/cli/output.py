@@ -206,6 +206,9 @@ def _drawn(rows: Sequence[tuple[str, str, str]]) -> str:
 
     table = Table("", "rank", "node", header_style="bold")
     table.columns[0].justify = "right"
+    # Narrow terminals take several lines for a name, and cut off nothing.
+    table.columns[0].no_wrap = table.columns[1].no_wrap = True
+    table.columns[2].overflow = "fold"
     for place, rank, node in rows:
         table.add_row(place, rank, Text(node))
     console = Console(file=sys.stdout)

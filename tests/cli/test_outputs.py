@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import oocpr
+from oocpr.cli.output import ranking
 from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.result.names import RowNames
 from oocpr.result.rank_files import check_room, min_file_bytes
@@ -343,3 +344,15 @@ def test_a_report_is_a_page_of_the_run(oocpr_command, fails, web, tmp_path):
     ):
         assert cause in str(fails(2, "rank", web, *words))
     assert not (tmp_path / "s.html").exists()
+
+
+def test_a_narrow_terminal_cuts_off_no_rank_and_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    names = [f"https://example.org/{'x' * 70}/{page}.html" for page in "ab"]
+    drawn = ranking([(name, 0.25) for name in names], 1e-10).splitlines()
+    rows = [line for line in drawn if line.startswith("│")]
+    assert {len(row) for row in rows} == {60}
+    cells = [[cell.strip() for cell in row.split("│")[1:-1]] for row in rows]
+    assert "".join(name for _, _, name in cells) == "".join(names)
+    assert [rank for _, rank, _ in cells if rank] == ["0.2500000000"] * 2
