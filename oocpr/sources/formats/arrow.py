@@ -253,8 +253,9 @@ def text_table(ends: Sequence[Any]) -> pa.Table:
 
 
 def _no_table(error: Exception) -> InputError:
+    why = " ".join(" ".join(map(str, error.args)).split())
     return InputError(
-        f"The table cannot be taken as one of Arrow: {' '.join(str(error).split())}.",
+        f"The table cannot be taken as one of Arrow: {why}.",
         "Give columns of other names each, of numbers of 64 bits or of text.",
     )
 
