@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from decimal import Decimal
 from itertools import chain
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from oocpr.result.names import block_of, find_rows, match_rows, name_at, place_v
 from oocpr.result.rank_files import beside, read_ranks
 from oocpr.result.ranks import Ranks
 from oocpr.sources.dialect import BLANKS, is_comment
-from oocpr.sources.files import ByteStream
+from oocpr.sources.files import ByteStream, LocalFile
 from oocpr.sources.lines import LONGEST_LINE, LineReader
 
 if TYPE_CHECKING:
@@ -353,8 +354,10 @@ def _read_weights(
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[LineReader, str]]:
-    """Yield the lines of a file, each with the reader that is at it."""
-    with ByteStream(path) as stream:
+    """Yield the lines of a file, which may be compressed, each with the reader that is at it."""
+    if not os.path.lexists(path):
+        raise InputError(f"{path} does not exist.", "Name a text file of nodes and weights.")
+    with ByteStream(LocalFile(Path(path))) as stream:
         lines = LineReader(stream)
         while (line := lines.peek()) is not None:
             yield lines, line
