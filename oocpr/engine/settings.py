@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from oocpr.engine.number_formats import READS
 from oocpr.errors import UsageError
 from oocpr.plan.memory import SEGMENTED_METHODS
+from oocpr.units import format_bound
 
 METHODS = {
     "components": "a graph in memory: strongly connected components solved one after another, in their order",
@@ -87,9 +88,9 @@ class Settings:
         floor = self.smallest_tol
         if self.tol < floor:
             raise UsageError(
-                f"tol is {self.tol:g}; float64 sums can certify no less than {floor:.1e} "
+                f"tol is {self.tol:g}; float64 sums can certify no less than {format_bound(floor)} "
                 f"with {self.stop} stop at damping {self.damping:g}.",
-                f"Use tol >= {floor:.1e}.",
+                f"Use tol >= {format_bound(floor)}.",
             )
         if self.method == "components" and self.reads != "float32":
             raise UsageError(

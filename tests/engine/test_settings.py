@@ -91,6 +91,10 @@ def test_the_smallest_tolerance_can_be_met_and_less_is_refused(damping, stop):
     assert accepted.satisfied(ROUNDING)
     with pytest.raises(UsageError):
         Settings(damping=damping, stop=stop, reads="float64", tol=least * 0.999)
+    with pytest.raises(UsageError) as caught:
+        Settings(damping=damping, stop=stop, reads="float64", tol=least / 2)
+    advised = float(caught.value.remedy.removeprefix("Use tol >= ").removesuffix("."))
+    assert Settings(damping=damping, stop=stop, reads="float64", tol=advised).tol < 1.1 * least
 
 
 @given(damping=st.floats(0.01, 0.99), tol=st.floats(1e-9, 1.0))
