@@ -143,8 +143,10 @@ def handlers() -> list[object]:
 
 
 def test_signals_are_handled_meanwhile_but_those_that_are_ignored() -> None:
-    hup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Tests in the background, or under nohup, ignore some themselves.
+    kept = {number: signal.signal(number, signal.SIG_DFL) for number in ENDING}
     try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         before, asked = handlers(), list[int]()
         with handling(lambda number, _: asked.append(number)):
             for number in ENDING:
@@ -152,7 +154,8 @@ def test_signals_are_handled_meanwhile_but_those_that_are_ignored() -> None:
         assert asked == [signal.SIGINT, signal.SIGTERM]
         assert handlers() == before
     finally:
-        signal.signal(signal.SIGHUP, hup)
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def test_another_thread_than_the_main_one_handles_no_signals() -> None:
