@@ -126,15 +126,19 @@ def _find(
 ) -> int:
     from oocpr import api
     from oocpr.result.centrality import Centrality
+    from oocpr.result.names import names_of
+    from oocpr.result.rank_files import check_room
 
     with session.progress() as progress:
         opened = taken_graph(graph, memory, tmp, progress, parameters)
+        for output in filter(None, outputs):
+            check_room(output, opened.nodes, names_of(opened.store))
         answer = getattr(api, measure)(opened, memory=memory, progress=progress, **parameters)
     write_notices(opened.notices)
     found: list[Centrality] = [answer] if isinstance(answer, Centrality) else list(answer)
     failures: list[OocprError] = []
-    for one, output in zip(found, outputs, strict=True):
-        failures += [] if output is None else write_answer(one, output)
+    for one, path in zip(found, outputs, strict=True):
+        failures += [] if path is None else write_answer(one, path)
     if json_path is not None:
         reports = {one.facts.measure: one.report(top_k) for one in found}
         emit_json(reports if len(found) > 1 else found[0].report(top_k), json_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import oocpr
+from oocpr import api
 
 if TYPE_CHECKING:
     Run = Callable[..., Any]
@@ -84,3 +86,16 @@ def test_passes_that_do_not_suffice_end_with_3(oocpr_command: Run, links: Path, 
 def test_what_cannot_be_is_refused(fails: Run, links: Path, words: tuple[str, ...], cause: str) -> None:
     measure, *others = words
     assert cause in fails(2, "centrality", measure, links, *others)
+
+
+def test_a_disk_without_room_is_refused_before_the_search(
+    oocpr_command: Run, links: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = tmp_path / "g.zarr"
+    oocpr.import_graph(links, graph)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=3))
+    monkeypatch.setattr(api, "hits", None)
+    answer = oocpr_command("centrality", "hits", graph, "--authorities", tmp_path / "a.parquet")
+    assert answer.code == 4
+    assert "and 3 B are free there." in answer.err
