@@ -246,7 +246,7 @@ class DeviceSweeps(Sweeps):
             return self._device.bring(values)
 
     @property
-    def allocated_bytes(self) -> int:  # type: ignore[override]
+    def allocated_bytes(self) -> int:
         """See Sweeps."""
         return self._device.allocated_bytes
 

@@ -19,8 +19,6 @@ class Sweeps(ABC):
     and the new one `_new`.
     """
 
-    allocated_bytes = 0
-    """Most bytes that were taken of a device with a memory of its own."""
     _old: Any
     _new: Any
 
@@ -63,6 +61,11 @@ class Sweeps(ABC):
     @abstractmethod
     def ranks(self, read: int) -> NDArray[np.float64]:
         """Give the current vector; float64, shape (nodes,)."""
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Most bytes that were taken of a device with a memory of its own; 0 without one."""
+        return 0
 
     def close(self) -> None:  # noqa: B027 - plain arrays need nothing
         """Free everything."""
