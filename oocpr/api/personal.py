@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from oocpr.engine.largest import largest
 from oocpr.errors import UsageError
 from oocpr.progress import Progress, silent
 from oocpr.result.personal_ranks import PersonalRanks
-from oocpr.result.ranks import MemoryVector, Report, largest, report_of
+from oocpr.result.ranks import MemoryVector, Report, report_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -179,12 +179,21 @@ def rank_each(
         check_weighted(settings.method, how["kernel"])
     job, executor = Job.of(store, plan, settings, path=path, **how), None
     with release_frames(), ExitStack() as stack:
+        if not len(seeds):
+            return
+        job = replace(job, teleport=next(seeds.dense(store.nodes)))
+        executor = stack.enter_context(_opened(job, store))
+        lanes = lanes_of(job, len(seeds))
+        if lanes > 1:
+            # The tiles have to be there, and be what the store says: a pass of a run sees to that.
+            state = first_state(job, store.nodes, seeds.of(0)[1])
+            _shown(job, executor, [], shown(0))
+            executor.run_passes(state, lambda _: None, lambda: True)
+            yield from _rank_in_lanes(job, executor, seeds, lanes, top, shown)
+            return
         for number in range(len(seeds)):
             begun, (rows, weights) = time.perf_counter(), seeds.of(number)
-            if executor is None:
-                job = replace(job, teleport=next(seeds.dense(store.nodes)))
-                executor = stack.enter_context(_opened(job, store))
-            else:
+            if number:
                 executor.restart(rows, weights)
             resumed = Resumed(first_state(job, store.nodes, weights), [])
             state, history = _run_passes(job, store, executor, resumed, None, shown(number))
@@ -192,18 +201,12 @@ def rank_each(
             ranks = None if largest else executor.finish(state, again=True)
             yield SeedRanks(number, _solution(job, executor, state, history, ranks, begun), largest)
             del ranks
-            lanes = lanes_of(job, len(seeds) - number - 1)
-            if lanes > 1:
-                # The tiles are there now.
-                yield from _rank_in_lanes(job, executor, seeds, number + 1, lanes, top, shown)
-                return
 
 
 def _rank_in_lanes(
     job: Job,
     executor: LocalExecutor,
     seeds: SeedVectors,
-    first: int,
     lanes: int,
     top: int | None,
     shown: Callable[[int], Progress],
@@ -211,7 +214,7 @@ def _rank_in_lanes(
     def note(done: float) -> None:
         shown(int(done))("ranking", done % 1, 1, "passes")
 
-    for run, ranks, largest in rank_side_by_side(job, executor.groups[0], seeds, first, lanes, top, note):
+    for run, ranks, largest in rank_side_by_side(job, executor.groups[0], seeds, lanes, top, note):
         solution = _solution(job, executor, run.state, run.history, ranks, run.begun)
         yield SeedRanks(run.number, solution, largest)
 
@@ -317,11 +320,17 @@ def _run_passes(
     kept: KeptRun | None,
     progress: Progress,
 ) -> tuple[State, list[PassRecord]]:
-    shown = RunProgress(progress, job, resumed.history)
+    shown = _shown(job, executor, resumed.history, progress)
+    return _iterate(job, store, executor, resumed, kept, shown)
+
+
+def _shown(job: Job, executor: Executor, history: list[PassRecord], progress: Progress) -> RunProgress:
+    """What shows how far passes are, of which a history has those that are done."""
+    shown = RunProgress(progress, job, history)
     if isinstance(executor, LocalExecutor):
         for group in executor.groups:
             group.after_tile = shown.take_tile
-    return _iterate(job, store, executor, resumed, kept, shown)
+    return shown
 
 
 def _solution(

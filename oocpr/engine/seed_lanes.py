@@ -49,7 +49,7 @@ def lanes_of(job: Job, seeds: int) -> int:
     pushes_only = job.settings.reads == "bits16" and not (job.settings.mixed and plan.proposals)
     plain = job.weight_scale is None and job.kernel in (None, BALANCED)
     room = tiers.memory - tiers.max_bytes
-    if not (seeds and stays and pushes_only and plain):
+    if not (seeds > 1 and stays and pushes_only and plain):
         return 1
     least = min(SEED_LANES)
     for lanes in SEED_LANES:
@@ -63,21 +63,20 @@ def rank_side_by_side(
     job: Job,
     group: StripeGroup,
     seeds: SeedVectors,
-    first: int,
     lanes: int,
     top: int | None,
     note: Callable[[float], None],
 ) -> Iterator[tuple[LaneRun, NDArray[np.float64] | None, Largest | None]]:
-    """Rank for the seeds from number `first` on, so many `lanes` at a time.
+    """Rank for the seeds, so many `lanes` at a time.
 
     Yields each run that is done with its ranks, or rows and ranks of the largest if `top` of them are wanted
-    and found; None for all. `group` has been finished. `note` is called after each pass, with how many seeds
-    are done, those that are under way by their passes.
+    and found; None for all. `group` has its tiles, and its rows are made anew. `note` is called after each
+    pass, with how many seeds are done, those that are under way by their passes.
     """
     settings, block, backend = job.settings, group.seed_block(lanes), group.backend
     find_largest = cast("Streams", backend).largest
     running, free = dict[int, LaneRun](), list(range(len(block.lanes)))
-    waiting, done = iter(range(first, len(seeds))), first
+    waiting, done = iter(range(len(seeds))), 0
 
     def fill() -> None:
         while free and (number := next(waiting, None)) is not None:

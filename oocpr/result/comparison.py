@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oocpr.engine.largest import largest
 from oocpr.errors import InputError
 from oocpr.html import html_table
 from oocpr.result.names import UNKNOWN, find_rows, size_of
 from oocpr.result.rank_files import beside
-from oocpr.result.ranks import largest
 from oocpr.units import format_count, printable
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from oocpr.engine.largest import largest
 from oocpr.errors import UsageError
 from oocpr.html import html_table
 from oocpr.result.names import in_memory
@@ -21,7 +22,6 @@ from oocpr.result.ranks import (
     check_count,
     check_installed,
     checked_path,
-    largest,
 )
 from oocpr.store.remote import local_file
 from oocpr.units import printable

@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from statistics import median
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from oocpr.engine.largest import largest
 from oocpr.errors import InputError, SetupError, UsageError
 from oocpr.html import html_table
 from oocpr.result.names import (
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 20
 _LISTED = 1 << 10
 """Most nodes that are listed at a time."""
-
-_PIECE = 1 << 10
-"""Numbers of which the largest is found first."""
 
 _MAX_TAKEN = 1 << 12
 """Names up to which each is read from where it is; more are sorted."""
@@ -557,44 +555,6 @@ def checked_path(path: Any) -> str | os.PathLike[str]:
     return cast("str | os.PathLike[str]", path)
 
 
-def largest(chunks: Iterable[NDArray[np.float64]], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Positions and values of the `k` largest of a vector that comes in float64 chunks, largest first.
-
-    Equal values stay in the order of the vector; one chunk is held at a time.
-    """
-    rows = np.empty(0, np.int64)
-    values = np.empty(0, np.float64)
-    start = 0
-    for chunk in chunks:
-        found = _largest_of_one(chunk, k)
-        rows = np.concatenate([rows, found + start])
-        values = np.concatenate([values, chunk[found]])
-        order = np.lexsort((rows, -values))[:k]
-        rows, values = rows[order], values[order]
-        start += len(chunk)
-    return rows, values
-
-
 def rank_order(values: NDArray[np.float64]) -> NDArray[np.uint32]:
     """Rows from the largest value to the least, equal ones in order; takes 20 bytes per row, and keeps 4."""
     return np.argsort(-values, kind="stable").astype(np.uint32)
-
-
-def _largest_of_one(chunk: NDArray[np.float64], k: int) -> NDArray[np.intp]:
-    if k >= len(chunk):
-        return np.arange(len(chunk))
-    if k == 0:
-        return np.empty(0, np.intp)
-    pieces = len(chunk) // _PIECE
-    if pieces >= 4 * k:
-        # There are k numbers that are no less than this one, so none below it is among the largest.
-        least = np.partition(chunk[: pieces * _PIECE].reshape(pieces, _PIECE).max(1), pieces - k)[pieces - k]
-        above = np.flatnonzero(chunk > least)
-        if len(above) >= k:
-            return above[_largest_of_one(chunk[above], k)]
-        return np.concatenate([above, np.flatnonzero(chunk == least)[: k - len(above)]])
-    edge = np.partition(chunk, len(chunk) - k)[len(chunk) - k]
-    above = np.flatnonzero(chunk > edge)
-    # argpartition takes any of those equal to the k-th; the first in the vector's order are wanted.
-    level = np.flatnonzero(chunk == edge)[: k - len(above)]
-    return np.concatenate([above, level])

@@ -23,6 +23,7 @@ from oocpr.engine.cpu.numbers import divisors
 from oocpr.engine.cuda.device import THREADS, address_of, download, grid, to_device
 from oocpr.engine.cuda.host_memory import Landing
 from oocpr.engine.cuda.spmv import GATHER_PADDING, READ_STRUCTS
+from oocpr.engine.largest import largest
 from oocpr.engine.method import checked_total
 from oocpr.engine.number_formats import READS
 from oocpr.plan.device_memory import STAGED_NUMBERS
@@ -554,10 +555,10 @@ class RowState:
         there = device.xp.empty((4, blocks))
         ending = self._ending(carry)
         self._kernel("describe")((blocks,), (THREADS,), (*ending, there, np.uint64(blocks)))
-        above, below, *largest = download(there)
+        above, below, *peaks = download(there)
         total = checked_total(float(above.sum()), float(below.sum()), bound, pushed, growth)
         # That many blocks have a row that is no less than this; all that are not zero are listed at most.
-        least = max(np.partition(largest[total < 0], blocks - k)[blocks - k], np.nextafter(0.0, 1.0))
+        least = max(largest([peaks[total < 0]], k)[1][-1], np.nextafter(0.0, 1.0))
         found, listed = device.xp.zeros(1, np.uint32), device.xp.empty(room, np.uint32)
         values = device.xp.empty(room)
         self._kernel("list_largest")(

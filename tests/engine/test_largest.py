@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.result.ranks import largest
+from oocpr.engine.largest import largest
 
 
 @given(
