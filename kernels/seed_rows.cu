@@ -55,14 +55,19 @@ template <int COUNT> struct Parts {
   }
 };
 
+__device__ __forceinline__ bool is_set(const u32* bits, u64 row) { return read_shared(bits + row / 32) >> row % 32 & 1; }
+
 }  // namespace
 
 // Makes the next pushes; see `publish` of vectors.cu.
 //
 //   active   a bit for each run that takes part; the others push nothing
-//   numbers  receive what the runs push
-extern "C" __global__ void __launch_bounds__(TEAM* VECTORS)
-    publish(u64 rows, const SeedRows* runs, u32 active, const Links* degree, Stored* numbers, u64 stride) {
+//   reached  a bit for each row that can have a rank; the others are zeros in all runs, and stay so
+//   numbers  receive what the runs push; those of rows that are not reached are zeros
+extern "C" __global__ void __launch_bounds__(TEAM* VECTORS, RESIDENT)
+    publish(u64 rows, const SeedRows* runs, u32 active, const u32* reached, const Links* degree, Stored* numbers,
+            u64 stride) {
+  static_assert(VECTORS * sizeof(Stored) % sizeof(uint4) == 0, "a piece has numbers of one row");
   __shared__ uint4 staged[ROWS * VECTORS * sizeof(Stored) / sizeof(uint4)];
   __shared__ Parts<3> parts[VECTORS];
   Stored* const pushed = reinterpret_cast<Stored*>(staged);
@@ -78,6 +83,7 @@ extern "C" __global__ void __launch_bounds__(TEAM* VECTORS)
 #pragma unroll 1
       for (u32 i = TEAM * part + lane<TEAM>(); i < count; i += THREADS) {
         const u64 row = first + i;
+        if (!is_set(reached, row)) continue;
         pushed[VECTORS * i + team] = how.row(row, rows, degree[row], own.teleport, 0, own.ranks, own.residual, nullptr,
                                              own.changes, own.steps, sums);
       }
@@ -89,8 +95,10 @@ extern "C" __global__ void __launch_bounds__(TEAM* VECTORS)
   }
   __syncthreads();
   uint4* const there = reinterpret_cast<uint4*>(numbers + VECTORS * first);
-  const u32 pieces = u32(count * VECTORS * sizeof(Stored) / sizeof(uint4));
-  for (u32 k = threadIdx.x; k < pieces; k += TEAM * VECTORS) there[k] = staged[k];
+  constexpr u32 EACH = VECTORS * sizeof(Stored) / sizeof(uint4);
+  for (u32 k = threadIdx.x; k < count * EACH; k += TEAM * VECTORS) {
+    if (is_set(reached, first + k / EACH)) there[k] = staged[k];
+  }
 }
 
 // Settles the rows of a group; see `update` of vectors.cu.
@@ -98,10 +106,11 @@ extern "C" __global__ void __launch_bounds__(TEAM* VECTORS)
 //   pushes   sums of segments, those of the runs side by side
 //   before   tiles of the stripe before
 //   named    a bit for each row that a run teleports to
+//   reached  as for `publish`
 extern "C" __global__ void __launch_bounds__(TEAM* VECTORS, RESIDENT)
     update(const TileEntry* tiles, u32 tile_count, const double* pushes, const u32* filled, const u32* filled_before,
-           u64 offset, u64 rows, const SeedRows* runs, u32 active, const u32* named, u64 before, const Stored* numbers,
-           const Links* degree, u64 stride, u64 place) {
+           u64 offset, u64 rows, const SeedRows* runs, u32 active, const u32* named, const u32* reached, u64 before,
+           const Stored* numbers, const Links* degree, u64 stride, u64 place) {
   __shared__ Parts<PRODUCTS> parts[VECTORS];
   const int team = int(threadIdx.x) / TEAM;
   if (!(active >> team & 1)) return;
@@ -127,11 +136,12 @@ extern "C" __global__ void __launch_bounds__(TEAM* VECTORS, RESIDENT)
         }
         break;
       }
+      if (!is_set(reached, row)) continue;
       const Stored last = read_shared(numbers + VECTORS * row + team);
       const RowBefore was = how.read(row, rows, degree[row], last, own.residual, own.changes);
       const Delivered sent = deliveries.to(piece, segments, i, carries);
       const double given = pushed_of(last, divisor_of(was.links), how.scale);
-      const double share = read_shared(named + row / 32) >> row % 32 & 1 ? own.teleport[row] : 0;
+      const double share = is_set(named, row) ? own.teleport[row] : 0;
       how.settle(row, rows, sent.push, share, given, was, own.residual, own.changes, own.steps, sums);
     }
     parts[team].put(part, sums);
@@ -140,7 +150,23 @@ extern "C" __global__ void __launch_bounds__(TEAM* VECTORS, RESIDENT)
 }
 
 // Sets the bits of some rows; one thread a row.
-extern "C" __global__ void name_rows(u64 count, const u32* rows, u32* named) {
+extern "C" __global__ void name_rows(u64 count, const u32* rows, u32* named, u32* reached) {
   const u64 k = thread_number();
-  if (k < count) atomicOr(named + rows[k] / 32, 1u << rows[k] % 32);
+  if (k >= count) return;
+  const u32 bit = 1u << rows[k] % 32;
+  atomicOr(named + rows[k] / 32, bit);
+  atomicOr(reached + rows[k] / 32, bit);
+}
+
+// Sets the bits of the rows of a group that edges reach, and of the first of each tile, which the tile before may send to.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    mark_rows(const TileEntry* tiles, u32 tile_count, const u32* filled, const u32* filled_before, u64 offset,
+              u32* reached) {
+  const Piece piece(tiles, tile_count);
+  const u64 owned = piece.tile.owned();
+  const Filled segments = segments_of(piece.tile, piece.number, filled, filled_before);
+  for (u64 i = piece.begin + threadIdx.x; piece.has(i, owned); i += THREADS) {
+    const u64 row = offset + piece.tile.row + i;
+    if (i == 0 || segments.rank(i) != NOTHING) atomicOr(reached + row / 32, 1u << row % 32);
+  }
 }

@@ -215,9 +215,10 @@ def import_graph(
     memory
         Most bytes of the whole process, such as ``"4GiB"``.
     order
-        ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first, ``"host"`` for
-        names with the host reversed, ``"bfs"`` for a breadth-first search, ``"dfs"`` for a depth-first one,
-        ``"auto"`` for the one with the fewest bytes to an answer, which ranks small graphs in each order:
+        ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first and, of equal
+        ones, nodes with in-edges first, ``"host"`` for names with the host reversed, ``"bfs"`` for a
+        breadth-first search, ``"dfs"`` for a depth-first one, ``"auto"`` for the one with the fewest bytes to
+        an answer, which ranks small graphs in each order:
         `Graph.reason` says why.
     tmp
         Folder to sort in; beside `path` by default.

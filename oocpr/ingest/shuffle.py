@@ -31,7 +31,15 @@ from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.row_names import ids_of_rows, names_of_rows
 from oocpr.ingest.numbering import Held, NodeHoldings, RecordedPart, number_nodes, recorded_name
-from oocpr.ingest.orders.permutation import EdgeScan, Order, count_degrees, make_order, order_by_degree
+from oocpr.ingest.orders.permutation import (
+    EdgeScan,
+    Order,
+    add_degree_keys,
+    count_degrees,
+    degree_keys,
+    make_order,
+    order_by_degree,
+)
 from oocpr.ingest.read import EdgeSpiller, prefetch
 from oocpr.ingest.rows import NO_RANKS, EdgeCounter, Rows
 from oocpr.ingest.spill.files import SpillDir, SpillFile
@@ -273,24 +281,24 @@ class Graph:
             if self.order == "keep":
                 return make_order("keep", None, ids)
             require(resident() + 12 * self.nodes + SLACK_BYTES, here.memory, "Ordering nodes by out-degree")
-            degree = np.zeros(self.nodes, np.uint32)
+            keys = np.zeros(self.nodes, np.uint32)
             for holder in self.counted:
                 for part in row_spans(self.nodes):
                     more = here.fetch(holder, "degrees", "part", part.start, part.stop)
-                    # Up to 2^32 - 1, as one process counts.
-                    degree[part] += np.minimum(more, ~degree[part])
-            return make_order(self.order, order_by_degree(degree), ids)
+                    add_degree_keys(keys[part], more)
+            return make_order(self.order, order_by_degree(keys), ids)
 
         return here.shared("order", make)
 
 
 def count_out_degrees(here: Worker, graph: Graph, parts: Sequence[int]) -> None:
-    """Count the edges that leave each node in all parts that this worker has."""
-    require(resident() + 4 * graph.nodes + SLACK_BYTES, here.memory, "Ordering nodes by out-degree")
+    """Count the edges that leave each node in all parts that this worker has, and see which they reach."""
+    require(resident() + 8 * graph.nodes + SLACK_BYTES, here.memory, "Ordering nodes by out-degree")
     ids = None if graph.ids is None else graph.ids.gather(here)
     runs = [run for number in parts for run in here.kept[_part(number)].runs]
-    degree, _ = count_degrees(EdgeScan(runs, ids, lambda _: None), graph.nodes, sources=True)
-    here.kept["degrees"] = KeptArray(degree)
+    scan = EdgeScan(runs, ids, lambda _: None)
+    degrees = count_degrees(scan, graph.nodes, sources=True, destinations=True)
+    here.kept["degrees"] = KeptArray(degree_keys(*degrees))
 
 
 def order_part(

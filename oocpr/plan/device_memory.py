@@ -169,7 +169,7 @@ def seed_block_bytes(stats: GraphStats, layout: GroupLayout, mixing: int, lanes:
     lane = 24 * rows + history_bytes(rows, mixing)
     lane += 8 * sums * (rows // 1024 + 2 * tiles + 1) + 16 * (tiles + 1) + 8 * POOL_BYTES
     listed = 4 * rows
-    numbers = 2 * lanes * (rows + 8) + 4 * (rows // 32 + 1)
+    numbers = 2 * lanes * (rows + 8) + 8 * (rows // 32 + 1)
     return (lanes - 1) * lane + numbers + listed + 8 * lanes * (largest.nonempty + largest.blocks + 2)
 
 

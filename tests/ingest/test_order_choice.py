@@ -27,7 +27,7 @@ from oocpr.ingest.orders.choice import (
     measure,
     take_sample,
 )
-from oocpr.ingest.orders.permutation import Permutation, host_keys, invert, order_by_degree
+from oocpr.ingest.orders.permutation import Permutation, degree_keys, host_keys, invert, order_by_degree
 from oocpr.ingest.rows import unique_sorted
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
@@ -200,11 +200,9 @@ def test_bytes_of_a_graph_in_one_window_are_those_of_its_store(tmp_path, order):
         np.concatenate(ends) for ends in zip(*((b.src, b.dst) for b in source.blocks(1 << 14)), strict=True)
     )
     keys = dst.astype(np.uint64) << np.uint64(32) | src
-    out_degree = np.bincount(src, minlength=1 << 11).astype(np.uint32)
-    permutation = order_by_degree(out_degree) if order == "degree" else None
-    cost = measure(
-        take_sample(Keys(keys, 1 << 14), np.bincount(dst, minlength=1 << 11).astype(np.uint32), permutation)
-    )
+    out_degree, in_degree = (np.bincount(ends, minlength=1 << 11).astype(np.uint32) for ends in (src, dst))
+    permutation = order_by_degree(degree_keys(out_degree, in_degree)) if order == "degree" else None
+    cost = measure(take_sample(Keys(keys, 1 << 14), in_degree, permutation))
     assert facts.tiles == 1
     assert (cost.edges, cost.stored) == (facts.edges, facts.column_bytes)
 

@@ -12,7 +12,9 @@ from oocpr.ingest.orders import permutation as orders
 from oocpr.ingest.orders.permutation import (
     EdgeScan,
     Permutation,
+    add_degree_keys,
     count_degrees,
+    degree_keys,
     host_keys,
     invert,
     looks_like_urls,
@@ -41,23 +43,38 @@ def set_of(keys):
     return ids
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.sampled_from([1, 4, 100]))
-def test_by_degree_is_a_stable_sort(degrees, usual):
-    degrees = np.array(degrees, np.uint32)
-    expected = np.argsort(-degrees.astype(int), kind="stable")
+degrees_of_nodes = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=40)
+
+
+@given(degrees_of_nodes, st.sampled_from([1, 4, 100]))
+def test_by_degree_is_a_stable_sort_with_nodes_that_edges_reach_first(degrees, usual):
+    outgoing, incoming = np.array(degrees, np.uint32).T
+    expected = np.lexsort((incoming == 0, -outgoing.astype(int)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(orders, "_COUNTED", usual)
-        found = order_by_degree(degrees)
-    if (expected == np.arange(degrees.size)).all():
+        found = order_by_degree(degree_keys(outgoing.copy(), incoming))
+    if (expected == np.arange(outgoing.size)).all():
         assert found is None
     else:
         np.testing.assert_array_equal(found.nodes, expected)
-        np.testing.assert_array_equal(found.rows[found.nodes], np.arange(degrees.size))
+        np.testing.assert_array_equal(found.rows[found.nodes], np.arange(outgoing.size))
 
 
 def test_out_degrees_beyond_the_usual_come_first():
     degrees = np.array([65_535, 65_536, 2**32 - 1, 0, 65_536], np.uint32)
-    assert order_by_degree(degrees).nodes.tolist() == [2, 1, 4, 0, 3]
+    keys = degree_keys(degrees, np.ones(5, np.uint32))
+    assert order_by_degree(keys).nodes.tolist() == [2, 1, 4, 0, 3]
+
+
+most = st.sampled_from([0, 1, 2, 2**31 - 2, 2**31 - 1])
+
+
+@given(st.lists(st.tuples(most, most, st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=9))
+def test_keys_of_parts_add_up_to_those_of_all_edges(nodes):
+    one, two, reached, also = np.array(nodes, np.uint32).T
+    keys = degree_keys(one.copy(), reached)
+    add_degree_keys(keys, degree_keys(two.copy(), also))
+    np.testing.assert_array_equal(keys, degree_keys(one + two, reached + also))
 
 
 @given(pairs_with_gaps, st.booleans())

@@ -11,11 +11,11 @@ import pytest
 
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.seed_block import SeedBlock
+from oocpr.engine.largest import largest
 from oocpr.engine.run import rank_each
 from oocpr.engine.scc.personal import SeedVectors
 from oocpr.engine.settings import Settings
 from oocpr.plan.device_memory import SEED_LANES, seed_block_bytes
-from oocpr.result.ranks import largest
 
 from ..engine.digraphs import Digraph, random_digraph
 from ..engine.running import Stored, check_each
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from oocpr.store.graph import GraphStore
 
 GRAPH = random_digraph(300, 2500, seed=8)
+
+UNREACHED = random_digraph(300, 240, seed=8)
+"""No edge reaches every second node."""
 
 
 def staying(store: GraphStore, chosen: Settings) -> tuple[Plan, GroupedStore]:
@@ -76,8 +79,14 @@ def test_a_device_ranks_each_as_if_it_were_alone(
 @pytest.mark.parametrize("lanes", SEED_LANES)
 @pytest.mark.parametrize("decoded", [False, True])
 @pytest.mark.parametrize("how", [{"method": "residual"}, {"sweeps": 1}, {"sweeps": 1, "dangling": "weakly"}])
+@pytest.mark.parametrize("graph", [GRAPH, UNREACHED])
 def test_lanes_side_by_side_have_the_bits_of_runs_by_themselves(
-    device: Device, how: dict[str, Any], decoded: bool, lanes: int, monkeypatch: pytest.MonkeyPatch
+    device: Device,
+    graph: Any,
+    how: dict[str, Any],
+    decoded: bool,
+    lanes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = []
     seeds = range(40, 45 + lanes)
@@ -91,7 +100,7 @@ def test_lanes_side_by_side_have_the_bits_of_runs_by_themselves(
 
     monkeypatch.setattr(import_module("oocpr.engine.cuda.seed_block"), "SeedBlock", Noted)
     chosen = Settings(tol=1e-7, reads="bits16", **how)
-    with Stored(GRAPH, 300) as store:
+    with Stored(graph, 300) as store:
         plan, tiles = staying(store, chosen)
         tiers = replace(plan.devices[0], pairs=False, memory=2**30)
         plan = replace(plan, proposals=False, sweeps=1, devices=(tiers,))
@@ -107,16 +116,16 @@ def test_lanes_side_by_side_have_the_bits_of_runs_by_themselves(
 
         # One by itself, and more than there are lanes: a lane that is done takes the next one.
         room = needed[max(SEED_LANES)] - (lanes < max(SEED_LANES))
-        found = check_each(tiles, within(room), chosen, backend, GRAPH, seeds)
+        found = check_each(tiles, within(room), chosen, backend, graph, seeds)
         assert found != sorted(found)
         assert len(made) == 1
         assert made[0] <= needed[lanes]
         if lanes > min(SEED_LANES):
             return
         # Few seeds need few lanes; and with a byte less than these take, runs follow each other.
-        check_each(tiles, plan, chosen, backend, GRAPH)
+        check_each(tiles, plan, chosen, backend, graph)
         assert len(made) == 2
-        check_each(tiles, within(needed[lanes] - 1), chosen, backend, GRAPH)
+        check_each(tiles, within(needed[lanes] - 1), chosen, backend, graph)
         assert len(made) == 2
 
 

@@ -78,7 +78,9 @@ class SeedBlock:
         self._numbers = xp.zeros((nodes + GATHER_PADDING, lanes), dtype)
         segments, blocks = (max(1, count) for count in largest)
         self._pushes, self._heads = xp.empty((segments, lanes)), xp.empty((blocks, lanes))
-        self._named = xp.zeros(spec.rows // 32 + 1, np.uint32)
+        # A bit for each row that runs teleport to, and for each that can have a rank; the latter once marked.
+        self._named, self._reached = xp.zeros((2, spec.rows // 32 + 1), np.uint32)
+        self._marked = False
         self.lanes = [first]
         while len(self.lanes) < lanes:
             beside = RowState(
@@ -94,7 +96,8 @@ class SeedBlock:
         """Make a lane as before a run, with these teleport weights."""
         with self._device:
             self.lanes[lane].restart(rows, weights)
-            arguments = (np.uint64(rows.size), to_device(self._device, rows.astype(np.uint32)), self._named)
+            there = to_device(self._device, rows.astype(np.uint32))
+            arguments = (np.uint64(rows.size), there, self._named, self._reached)
             self._kernel("name_rows")(grid(max(1, rows.size)), (THREADS,), arguments)
 
     def run(
@@ -110,9 +113,7 @@ class SeedBlock:
 
         def sweep(number: int, there: DeviceGroup) -> None:
             nonlocal last
-            begin, end = int(self._row_bounds[number]), int(self._row_bounds[number + 1])
-            tile, place = (last.number + last.tiles, last.place + last.blocks) if last else (0, 0)
-            last = GroupRows(tile, there.sizes.tiles, begin, end - begin, begin, place, there.sizes.places)
+            last = self._rows_of(number, there, last)
             with device:
                 self._multiply(there)
                 self._launch(
@@ -121,18 +122,25 @@ class SeedBlock:
                     (
                         *there.table, self._pushes, there.arrays.filled, there.arrays.filled_before,
                         np.uint64(last.offset), np.uint64(spec.rows), self._lanes, active, self._named,
-                        np.uint64(last.number), self._numbers, degree, stride, np.uint64(last.place),
+                        self._reached, np.uint64(last.number), self._numbers, degree, stride,
+                        np.uint64(last.place),
                     ),
                 )  # fmt: skip
 
         degree, stride = self.lanes[0].degree, self.lanes[0].stride
+        if not self._marked:
+            self._mark(strongly=all(step.strongly for _, step in steps.values()))
         with device:
             for lane, (push, step) in steps.items():
                 self.lanes[lane].tell(push, step)
             blocks = -(-spec.rows // THREAD_BLOCK_ROWS)
             self._launch(
-                "publish", blocks, (np.uint64(spec.rows), self._lanes, active, degree, self._numbers, stride)
-            )
+                "publish",
+                blocks,
+                (
+                    np.uint64(spec.rows), self._lanes, active, self._reached, degree, self._numbers, stride
+                ),
+            )  # fmt: skip
             for lane, (_, step) in steps.items():
                 self.lanes[lane].add_up_push()
                 self.lanes[lane].begin_sweep(step)
@@ -144,6 +152,36 @@ class SeedBlock:
                 self.lanes[lane].bring_report()
             device.record_event().synchronize()
         return {lane: self._reported(self.lanes[lane], step) for lane, (_, step) in steps.items()}
+
+    def _rows_of(self, number: int, there: DeviceGroup, before: GroupRows | None) -> GroupRows:
+        """Rows of a group, behind those of the one `before`."""
+        begin, end = int(self._row_bounds[number]), int(self._row_bounds[number + 1])
+        tile, place = (before.number + before.tiles, before.place + before.blocks) if before else (0, 0)
+        return GroupRows(tile, there.sizes.tiles, begin, end - begin, begin, place, there.sizes.places)
+
+    def _mark(self, *, strongly: bool) -> None:
+        """Mark the rows that can have a rank: those that edges reach, or all, if dangling mass goes to all.
+
+        Half of the nodes of R-MAT have none, and no run needs to look at them.
+        """
+        self._marked = True
+        if not strongly:
+            self._reached.fill(0xFFFFFFFF)
+            return
+
+        def mark(number: int, there: DeviceGroup) -> None:
+            rows = self._rows_of(number, there, None)
+            with self._device:
+                self._kernel("mark_rows")(
+                    (rows.blocks,),
+                    (THREADS,),
+                    (
+                        *there.table, there.arrays.filled, there.arrays.filled_before,
+                        np.uint64(rows.offset), self._reached,
+                    ),
+                )  # fmt: skip
+
+        self._stream.run(mark)
 
     @staticmethod
     def _reported(state: RowState, step: SweepStep) -> tuple[PushSums, TileSums, Floats]:

@@ -34,6 +34,7 @@ from oocpr.ingest.orders.permutation import (
     Order,
     Permutation,
     count_degrees,
+    degree_keys,
     invert,
     looks_like_urls,
     make_order,
@@ -324,8 +325,8 @@ class Ordering:
             return make_order(order, self._by_host(), ids)
         if order == "degree":
             self._total = self._scan.count
-            out_degree, _ = count_degrees(self._scan, self._nodes, sources=True)
-            return make_order(order, order_by_degree(out_degree), ids)
+            keys = degree_keys(*self._degrees())
+            return make_order(order, order_by_degree(keys), ids)
         if order == "dfs":
             out_degree, in_degree = self._degrees()
             # Degrees and samples, searches, and scans for the neighbours of both and for rehearsals.
@@ -444,9 +445,10 @@ class Ordering:
         add("keep", None)
         out_degree, in_degree = self._degrees()
         add("dfs", self._by_dfs(in_degree, out_degree)[0])
+        keys = degree_keys(out_degree, in_degree)
         del in_degree
-        add("degree", order_by_degree(out_degree))
-        del out_degree
+        add("degree", order_by_degree(keys))
+        del keys, out_degree
         if self._has_urls():
             add("host", self._by_host())
         assert best is not None
@@ -474,7 +476,7 @@ class Ordering:
                 and costs["keep"].stored >= costs["keep"].edges
                 and search_helps(self._scan, in_degree, out_degree, self.spill_dir)
             )
-            add("degree", order_by_degree(out_degree))
+            add("degree", order_by_degree(degree_keys(out_degree, in_degree)))
             if self._has_urls():
                 add("host", self._by_host())
             if helps and choose(costs) != "host":

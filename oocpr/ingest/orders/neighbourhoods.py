@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from oocpr.ingest.nodes.hashing import mix
 from oocpr.ingest.orders.depth_first import nodes_left
 from oocpr.ingest.orders.neighbours import find_neighbours
-from oocpr.ingest.orders.permutation import invert, order_by_degree
+from oocpr.ingest.orders.permutation import degree_keys, invert, order_by_degree
 from oocpr.ingest.rows import unique_sorted
 from oocpr.jit import entry
 from oocpr.store.codec.tiles import encode_tile
@@ -72,7 +72,7 @@ def search_helps(
         np.bincount(ends, minlength=inside.size).astype(np.uint32) for ends in (sources, targets)
     )
     plain = [np.arange(inside.size, dtype=np.uint32)]
-    by_degree = order_by_degree(outgoing.copy())
+    by_degree = order_by_degree(degree_keys(outgoing.copy(), incoming))
     if by_degree is not None:
         plain.append(by_degree.nodes)
     searched = []

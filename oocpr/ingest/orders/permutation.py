@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 _BLOCK_EDGES = 1 << 17
 _COUNTED = 1 << 16
-"""Out-degrees below this are counted, larger ones, which few nodes can have, are sorted."""
+"""Keys below this are counted, larger ones, which few nodes can have, are sorted."""
+
+_MOST_DEGREE = (1 << 31) - 1
+"""Largest out-degree that a key tells from others."""
 
 
 class EdgeScan:
@@ -147,23 +150,44 @@ def make_order(
     return Order(name, relabel, permutation.nodes, reason)
 
 
-def order_by_degree(out_degree: NDArray[np.uint32]) -> Permutation | None:
-    """Order nodes by out-degree, descending, equal ones by number; None if nothing changes.
+def degree_keys(out_degree: NDArray[np.uint32], in_degree: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Keys to order nodes by: twice the out-degree, up to 2^32 - 2, and one more if edges reach the node.
 
-    `out_degree`, uint32, shape (nodes,), is overwritten; it may count duplicate edges.
+    Degrees, uint32, shape (nodes,), may count duplicate edges; `out_degree` is overwritten.
     """
-    if bool((out_degree[1:] <= out_degree[:-1]).all()):
+    np.minimum(out_degree, np.uint32(_MOST_DEGREE), out=out_degree)
+    out_degree <<= np.uint32(1)
+    out_degree |= in_degree > 0
+    return out_degree
+
+
+def add_degree_keys(keys: NDArray[np.uint32], more: NDArray[np.uint32]) -> None:
+    """Add the keys of other edges of the same nodes."""
+    reached = (keys | more) & np.uint32(1)
+    keys >>= np.uint32(1)
+    keys += np.minimum(more >> np.uint32(1), np.uint32(_MOST_DEGREE) - keys)
+    keys <<= np.uint32(1)
+    keys |= reached
+
+
+def order_by_degree(keys: NDArray[np.uint32]) -> Permutation | None:
+    """Order nodes by out-degree, descending, of equal ones first those that edges reach, then by number.
+
+    `keys`: of `degree_keys`, overwritten. Nodes that no edge reaches so stand side by side, and runs for
+    seeds on a device pass over them together. Returns None if nothing changes.
+    """
+    if bool((keys[1:] <= keys[:-1]).all()):
         return None
-    large = np.flatnonzero(out_degree >= _COUNTED)
-    large = large[np.argsort(-out_degree[large].astype(np.int64), kind="stable")]
-    _rank(out_degree, np.zeros(_COUNTED, np.int64), large.size)
-    out_degree[large] = np.arange(large.size)
-    return Permutation(out_degree, invert(out_degree))
+    large = np.flatnonzero(keys >= _COUNTED)
+    large = large[np.argsort(-keys[large].astype(np.int64), kind="stable")]
+    _rank(keys, np.zeros(_COUNTED, np.int64), large.size)
+    keys[large] = np.arange(large.size)
+    return Permutation(keys, invert(keys))
 
 
 @entry()
 def _rank(degrees, places, before):
-    """Replace out-degrees below the limit by rows, of which the first is `before`."""
+    """Replace keys below the limit by rows, of which the first is `before`."""
     for degree in degrees:
         if degree < places.size:
             places[degree] += 1
