@@ -92,9 +92,10 @@ few seeds is given.
 """
 SEEDS_DEVICE = """
 The same for a large graph on a device, where sixteen seeds share each pass, or eight if no more are left. A
-pass of sixteen takes 47 ms: 18 for the product of the edges with all vectors, and 27 for rows, which each
-seed has of its own. One seed by itself takes twice as long as uniform ranks, 0.3 s there: its name is looked
-up in all blocks of the store, and its teleport vector has 67 million numbers.
+pass of sixteen takes 34 ms: 18 for the product of the edges with all vectors, and 16 for rows, which each
+seed has of its own; those that no edge reaches are passed over. The slowest of the five runs of 32 seeds was
+the first, which compiled the kernels for sixteen. One seed by itself takes twice as long as uniform ranks,
+0.3 s there: its name is looked up in all blocks of the store, and its teleport vector has 67 million numbers.
 """
 SWEEPS = """
 A whole pass of method `residual` beside one iteration of the others. GAP's binary is ahead in single
