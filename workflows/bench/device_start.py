@@ -136,8 +136,8 @@ def tile_files(store: Path) -> list[Path]:
     return [path for path in chunks if path.is_file() and path.name != "zarr.json"]
 
 
-def read_rate(files: list[Path], threads: int, *, direct: bool = False) -> float:
-    """Bytes a second, read into buffers that have been used before, one a thread; the best of several."""
+def read_rate(files: list[Path], threads: int, *, direct: bool = False, times: int = REPEATS) -> float:
+    """Bytes a second, read into buffers that have been used before, one a thread; the best of so many."""
     sizes = [path.stat().st_size for path in files]
     buffers = [aligned(max(sizes)) for _ in range(threads)]
     for buffer in buffers:
@@ -153,7 +153,7 @@ def read_rate(files: list[Path], threads: int, *, direct: bool = False) -> float
             list(pool.map(read, range(threads)))
         return sum(sizes) / (perf_counter() - begun)
 
-    return max(once() for _ in range(REPEATS))
+    return max(once() for _ in range(times))
 
 
 def read_whole(path: Path, out: NDArray[np.uint8], *, direct: bool) -> None:
@@ -203,15 +203,19 @@ def apart(work: Callable[[], Any]) -> Any:
 
 def rates(store: Path) -> dict[str, float | None]:
     """Rates at which files of the tiles are read; None for a disk that cannot be asked alone."""
-    files = tile_files(store)
-    sizes = accumulate(path.stat().st_size for path in files)
-    files = [path for path, before in zip(files, [0, *sizes], strict=False) if before < RATE_BYTES]
+    files = first_files(tile_files(store))
     read_all(store)
     found: dict[str, float | None] = {
         f"page cache, threads {threads}, GB/s": read_rate(files, threads) / 1e9 for threads in READING
     }
     disk = read_rate(files, READING[-1], direct=True) / 1e9 if takes_direct_reads(str(files[0])) else None
     return found | {f"disk, threads {READING[-1]}, GB/s": disk}
+
+
+def first_files(files: list[Path]) -> list[Path]:
+    """Those for a rate."""
+    sizes = accumulate(path.stat().st_size for path in files)
+    return [path for path, before in zip(files, [0, *sizes], strict=False) if before < RATE_BYTES]
 
 
 def spread(runs: list[Any]) -> Any:
@@ -228,6 +232,8 @@ def measure(store: Path, options: argparse.Namespace, note: Callable[[str, Any],
     note("tiles", {"files": len(files), "bytes": sum(path.stat().st_size for path in files)})
     note("rates", apart(partial(rates, store)))
     runs: dict[str, list[dict[str, Any]]] = {}
+    few = first_files(files)
+    read_disk = partial(apart, partial(read_rate, few, READING[-1], direct=True, times=1))
     usual = {
         "device": options.device, "method": options.method, "memory": options.memory, "io": options.io
     }  # fmt: skip
@@ -238,7 +244,12 @@ def measure(store: Path, options: argparse.Namespace, note: Callable[[str, Any],
                 how["device_memory"] = budget
             read_all(store)
             try:
+                # In turns with the runs, for a disk's rate may change from one second to the next.
+                disk = read_disk() if options.io == "direct" else None
                 run = ranked(store, how)
+                if disk is not None:
+                    rate = run["bytes read"] / run["seconds by parts"]["first pass"]
+                    run |= {"disk before it, GB/s": disk / 1e9, "first pass, share of the disk": rate / disk}
             except RuntimeError as error:
                 note(budget, {"failed": str(error)})
                 continue
