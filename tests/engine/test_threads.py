@@ -154,9 +154,8 @@ def test_threads_leave_as_soon_as_their_team_is_gone(monkeypatch):
     other.result(timeout=5)
 
 
-def test_a_process_that_ends_right_after_a_work_ends_at_once():
-    program = """
-import numpy as np, time
+MARK = """
+import numpy as np, threading, time
 from oocpr.engine.cpu.threads import Team, parallel_region
 from oocpr.jit import entry, inner
 
@@ -169,12 +168,44 @@ def mark(board, *args):
     return parallel_region(board, _part, args)
 
 team, out = Team(4), np.zeros(4, np.int64)
+"""
+
+REPEAT = """
 while not out.all():
     team.run(mark, out)
 print(time.monotonic())
 """
+
+
+def check_end(program: str) -> None:
+    """Have a process work until all threads have taken part, and end at once."""
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=True)
     assert time.monotonic() - float(run.stdout) < 2
+
+
+def test_a_process_that_ends_right_after_a_work_ends_at_once():
+    check_end(MARK + REPEAT)
+
+
+def test_ctrl_c_while_threads_begin_leaves_a_team_that_works_and_a_process_that_ends():
+    # A signal that comes while a thread begins is handled as soon as it has.
+    interrupted = """
+begin = threading.Thread.start
+
+def begin_and_interrupt(thread):
+    begin(thread)
+    threading.Thread.start = begin
+    raise KeyboardInterrupt
+
+threading.Thread.start = begin_and_interrupt
+try:
+    team.run(mark, out)
+except KeyboardInterrupt:
+    assert not out.any()
+else:
+    raise AssertionError
+"""
+    check_end(MARK + interrupted + REPEAT)
 
 
 def fail_with(team: Team, failing: int) -> None:

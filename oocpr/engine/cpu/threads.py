@@ -97,10 +97,15 @@ class Team:
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self._lock = Lock()
+        self._assemble()
+
+    def _assemble(self) -> None:
+        """Make a board, and what threads that come to it are of."""
+        size = self.size
         self._board = _make_board(size - 1, _MANY_SPINS if size <= usable_cores() else _FEW_SPINS)
         self._pool = ThreadPoolExecutor(size - 1, thread_name_prefix="oocpr-team") if size > 1 else None
         self._others: list[Future[None] | None] = [None] * (size - 1)
-        self._lock = Lock()
         weakref.finalize(self, _dismiss_workers, self._board)
 
     def start(self) -> None:
@@ -120,11 +125,19 @@ class Team:
         """Send the threads to the board that are in Python."""
         # Here, since a failure to compile in another thread would be seen too late.
         worker_loop.compile(_WORKER_TYPES)
-        for number, other in enumerate(self._others):
-            if other is None or other.done():
-                if other is not None:
-                    other.result()
-                self._others[number] = pool.submit(worker_loop, self._board, number)
+        try:
+            for number, other in enumerate(self._others):
+                if other is None or other.done():
+                    if other is not None:
+                        other.result()
+                    self._others[number] = pool.submit(worker_loop, self._board, number)
+        except BaseException:
+            # Ctrl-C may come once a thread has begun, before the pool knows of it. Python would wait for it
+            # for ever, unless the pool ends; and the next work may not meet it on its board.
+            pool.shutdown(wait=False)
+            _dismiss_workers(self._board)
+            self._assemble()
+            raise
 
 
 def _dismiss_workers(board: NDArray[np.int64]) -> None:
