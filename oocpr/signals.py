@@ -18,10 +18,12 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GOING_ON = (
     *("logging", "weakref", "_weakrefset", "importlib._bootstrap", "importlib._bootstrap_external"),
     *("numba.core.codegen", "numba.core.caching"),
+    "oocpr.store.atomic",
 )
 """Modules that write what is raised in them, and go on, or whose callers do without what they import; the one
 that hands code to LLVM, which calls back for code that nobody knows if that is broken off; and the one that
-reads code from files, which Python warns of if one is left open."""
+reads code from files, which Python warns of if one is left open. Last ours that makes and removes temporary
+files, which nobody would know of."""
 
 _WAITING = ("concurrent.futures._base", "wait")
 """The function in which zarr waits for what it has handed to its thread; a call that is broken off before

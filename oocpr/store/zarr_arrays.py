@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import json
 import os
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from zarr.abc.store import RangeByteRequest, Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import loop as zarr_loop
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
@@ -38,6 +40,9 @@ register_codecs()
 _MAX_DOCUMENT = 1 << 24  # bytes of a document of metadata
 _OTHERS_SECONDS = 10
 """How long a failure waits for what else Zarr does, which may be somebody's slow server."""
+
+_END_SECONDS = 2
+"""How long the end of the process waits for calls that were broken off."""
 
 _READERS = 8
 """Most threads that read chunks side by side; each has memory for as many as it reads at once."""
@@ -154,6 +159,21 @@ def writing(path: Path) -> Iterator[None]:
 async def _others_end() -> None:
     if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(tasks, timeout=_OTHERS_SECONDS)
+
+
+async def _cancel_others() -> None:
+    if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=_END_SECONDS)
+
+
+@atexit.register
+def _end_calls() -> None:
+    """Cancel what Ctrl-C has broken off and Zarr's thread goes on with, which Python would warn of."""
+    if zarr_loop[0] is not None:
+        with contextlib.suppress(Exception):
+            sync(_cancel_others(), timeout=_END_SECONDS)
 
 
 def read_documents(store: Store, nodes: Iterable[str], origin: str) -> dict[str, Any]:

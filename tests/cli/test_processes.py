@@ -218,10 +218,11 @@ sys.exit(oocpr.cli.main())
 
 
 LOSING = """
-import ctypes, signal, sys
+import asyncio, ctypes, os, signal, sys, time
 import numba.core.codegen
 import oocpr.api
 import oocpr.cli
+import zarr.core.sync
 
 place, number = sys.argv[1], int(sys.argv[2])
 came = []
@@ -246,7 +247,28 @@ def before(do, function):
         return function(*words, **options)
     return both
 
-if place == "loading":
+def after_exclusive(path, flags, *mode, open=os.open, **how):
+    descriptor = open(path, flags, *mode, **how)
+    if flags & os.O_EXCL and "ranks.csv" in str(path):
+        come()
+    return descriptor
+
+def delay():
+    if not came and zarr.core.sync.loop[0] is not None:
+        zarr.core.sync.loop[0].call_soon_threadsafe(time.sleep, 0.3)
+
+def broken_off(*futures, wait=zarr.core.sync.wait, **how):
+    if not came:
+        come()
+        raise KeyboardInterrupt
+    return wait(*futures, **how)
+
+if place == "making":
+    os.open = after_exclusive
+elif place == "waiting":
+    zarr.core.sync.wait = broken_off
+    asyncio.run_coroutine_threadsafe = before(delay, asyncio.run_coroutine_threadsafe)
+elif place == "loading":
     library = numba.core.codegen.JITCodeLibrary
     library._object_getbuffer_hook = before(come, library._object_getbuffer_hook)
     library._object_compiled_hook = before(come, library._object_compiled_hook)
@@ -267,6 +289,8 @@ sys.exit(code)
         ("loading", signal.SIGINT),
         ("callback", signal.SIGTERM),
         ("destruction", signal.SIGHUP),
+        ("making", signal.SIGINT),
+        ("waiting", signal.SIGINT),
     ],
 )
 def test_an_interrupt_that_python_would_show_and_forget_ends_the_run(
@@ -281,6 +305,7 @@ def test_an_interrupt_that_python_would_show_and_forget_ends_the_run(
     assert (done.returncode, done.stdout) == (130, "")
     assert TWO_LINES.fullmatch(done.stderr), done.stderr
     assert output.read_text() == "what stood here"
+    assert list(tmp_path.iterdir()) == [output]
 
 
 @pytest.mark.long
