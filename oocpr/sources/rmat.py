@@ -8,7 +8,7 @@ edge e is a function of the seed and of e alone: 30 to 38 million permuted edges
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from itertools import pairwise
@@ -83,12 +83,17 @@ def fill_edges(first, key, scale, keys, src, dst):  # type: ignore[no-untyped-de
 class DrawnSource(BaseSource):
     """A graph between nodes 0 .. nodes - 1 whose edge e depends on e alone; subclasses have ``_draw``."""
 
-    def __init__(self, name: str, nodes: int, edges: int) -> None:
+    def __init__(self, name: str, nodes: int, edges: int, parameters: Mapping[str, Any]) -> None:
         super().__init__(name, name)
+        self._parameters = parameters
         self.nodes = nodes
         self.edges = edges
         self._first = 0
         self.size = 8 * edges  # two ids of 4 bytes per edge
+
+    def identity(self) -> dict[str, Any]:
+        """See `oocpr.sources.block.ResumableSource`."""
+        return {"reader": type(self).__name__, **self._parameters}
 
     @abstractmethod
     def _draw(self, first: int, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:
@@ -150,15 +155,11 @@ class Rmat(DrawnSource):
             if not low <= value <= high:
                 raise UsageError(f"{name} is {value}.", f"Give a number from {low} to {high}.")
         name = f"rmat{scale}-{edge_factor}-seed{seed}" + ("" if permute else "-unpermuted")
-        super().__init__(name, 1 << scale, edge_factor << scale)
+        parameters = {"scale": scale, "edge_factor": edge_factor, "seed": seed, "permute": permute}
+        super().__init__(name, 1 << scale, edge_factor << scale, parameters)
         self._scale = scale
-        self._parameters = {"scale": scale, "edge_factor": edge_factor, "seed": seed, "permute": permute}
         self._key, (keys,) = draw_keys(seed, 1)
         self._keys = keys if permute else np.empty((0, 2), np.uint64)
-
-    def identity(self) -> dict[str, Any]:
-        """See `oocpr.sources.block.ResumableSource`."""
-        return {"reader": "Rmat", **self._parameters}
 
     def _draw(self, first: int, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:
         fill_edges(np.uint64(first), self._key, self._scale, self._keys, src, dst)

@@ -8,7 +8,7 @@ Columns are skewed too. Rows and columns are shuffled, so that there is none of 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,16 +157,10 @@ class Wu(DrawnSource):
         shape = SHAPES[like]
         nodes, edges = shape.rows // scale_down, shape.nonzeros // scale_down
         smaller = f" and 1/{scale_down} of the size" if scale_down > 1 else ""
-        super().__init__(
-            f"of the same shape{smaller} as {like} (Wu et al. 2010), not the graph itself", nodes, edges
-        )
-        self._parameters = {"like": like, "scale_down": scale_down}
+        name = f"of the same shape{smaller} as {like} (Wu et al. 2010), not the graph itself"
+        super().__init__(name, nodes, edges, {"like": like, "scale_down": scale_down})
         self._sizes = row_sizes(nodes, edges, shape.empty)
         self._key, self._keys = draw_keys(SEED, 2)
-
-    def identity(self) -> dict[str, Any]:
-        """See `oocpr.sources.block.ResumableSource`."""
-        return {"reader": "Wu", **self._parameters}
 
     def _draw(self, first: int, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:
         assert self.nodes is not None, "they are counted"
