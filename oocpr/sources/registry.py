@@ -372,12 +372,10 @@ def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool, by_num
         return "csv" if by_number else "text"
     text = "\n".join(lines[: -1 if len(lines) > 2 else None]) + "\n"  # the last may be cut
     separators = separators_of(text)
-    if by_name or separators not in ([], ["\t"], [" "]):
+    if by_name or suffix == ".csv" or separators not in ([], ["\t"], [" "]):
         return "csv"
     if not separators:
-        return "csv" if suffix == ".csv" else "text"
-    if suffix == ".csv":
-        return "csv"
+        return "text"
     return _guess_lines(text, separators[0], weighted=weighted)
 
 
