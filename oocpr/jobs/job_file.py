@@ -205,8 +205,8 @@ def _naming(file: str, table: str) -> Iterator[None]:
         raise UsageError(f"{where} {error.cause}", error.remedy) from error
 
 
-def _is_whole(least: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and value >= least
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 1
 
 
 def _is_share(most: float) -> Callable[[Any], bool]:
@@ -234,7 +234,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "folder": (lambda value: type(value) is str and bool(value), "Give the name of a folder."),
     "scheduler": (lambda value: type(value) is str and "://" in value, "Give tcp://HOST:8786."),
-    "workers": (_is_whole(1), "Give a whole number of at least 1."),
+    "workers": (_is_count, "Give a whole number of at least 1."),
     "order": (lambda value: value in _ORDERS, f"Give one of {', '.join(_ORDERS)}."),
     "max_distance": (
         lambda value: _is_share(MAX_L1_DISTANCE)(value) and value >= 0,
@@ -248,8 +248,8 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: type(value) is str and value.endswith(".prom") and not is_url(value),
         "Give a file that ends in .prom, in the folder that the textfile collector reads.",
     ),
-    "keep": (_is_whole(1), "Give a whole number of at least 1."),
-    "keep_graphs": (_is_whole(1), "Give a whole number of at least 1: the next night needs the last graph."),
+    "keep": (_is_count, "Give a whole number of at least 1."),
+    "keep_graphs": (_is_count, "Give a whole number of at least 1: the next night needs the last graph."),
 }
 """What holds for keys that no command has, and how to write them."""
 
