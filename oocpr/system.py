@@ -120,19 +120,17 @@ def in_threads(work: Callable[[int, int], Result], size: int) -> list[Result]:
         return list(pool.map(work, bounds, ends))
 
 
-def worked_ahead(
-    work: Callable[..., Result], calls: Iterable[tuple[Any, ...]], most: int = MAX_AHEAD
-) -> Iterator[Result]:
-    """Yield what ``work(*call)`` gives for each call, in order; threads are at most so many ahead.
+def worked_ahead(work: Callable[..., Result], calls: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
+    """Yield what ``work(*call)`` gives for each call, in order; threads are at most MAX_AHEAD ahead.
 
     >>> list(worked_ahead(pow, [(2, 3), (3, 2)]))
     [8, 9]
     """
-    with ThreadPoolExecutor(min(most, usable_cores())) as pool:
+    with ThreadPoolExecutor(min(MAX_AHEAD, usable_cores())) as pool:
         begun: deque[Future[Result]] = deque()
         for call in calls:
             begun.append(pool.submit(work, *call))
-            if len(begun) == most:
+            if len(begun) == MAX_AHEAD:
                 yield begun.popleft().result()
         while begun:
             yield begun.popleft().result()
