@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from oocpr.engine.number_formats import LEVELS_PER_OCTAVE, level_table
 from oocpr.jit import entry, inner
+from oocpr.store.codec.mantissa_segments import join_parts
 
 if TYPE_CHECKING:
     from oocpr.store.codec.mantissa_segments import Segments
@@ -160,21 +161,11 @@ def decode_piece_weights(weights, first, count, out):
     """Write weights first .. first + count - 1 to the front of `out`, if there are weights."""
     if weights is None:
         return
-    bits = out.view(np.uint64)
-    for i in range(count):
-        bits[i] = uint64(0)
-    if weights.head.size:
-        for i in range(count):
-            bits[i] = uint64(weights.head[first + i]) << uint64(48)
-    if weights.second.size:
-        for i in range(count):
-            bits[i] |= uint64(weights.second[first + i]) << uint64(32)
-    if weights.third.size:
-        for i in range(count):
-            bits[i] |= uint64(weights.third[first + i]) << uint64(16)
-    if weights.fourth.size:
-        for i in range(count):
-            bits[i] |= uint64(weights.fourth[first + i])
+    end = first + count
+    join_parts(
+        weights.head[first:end], weights.second[first:end], weights.third[first:end],
+        weights.fourth[first:end], out[:count].view(np.uint64),
+    )  # fmt: skip
     for i in range(count):
         out[i] *= weights.factor
 

@@ -41,9 +41,9 @@ def max_weight_bytes(count: int) -> int:
     return HEADER_BYTES + SEGMENTS * segment_bytes(count)
 
 
-@entry()
-def _join(head, second, third, fourth, out):
-    """Put the bits of values together, of those segments that are there."""
+@entry(shared=True)
+def join_parts(head, second, third, fourth, out):
+    """Put the bits of values together in `out`, uint64, of those segments that are there."""
     for i in range(out.size):
         out[i] = 0
     if head.size:
@@ -131,5 +131,5 @@ def join_segments(
     values = np.empty(found.size) if out is None else out
     if found.size > values.size:
         raise DamagedError(f"A chunk has {found.size} weights where {values.size} belong.")
-    _join(*found.parts, values.view(np.uint64))
+    join_parts(*found.parts, values.view(np.uint64))
     return values
