@@ -70,11 +70,8 @@ def are_weights(heads: NDArray[np.uint16]) -> bool:
     return bool(heads.max(initial=0) < 0x7FF0)
 
 
-def encode_segments(values: NDArray[np.float64], out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-    """Split values, float64, into segments; those that are all zero are left out.
-
-    Returns the bytes of the chunk: the front of `out`, uint8, shape (>= max_weight_bytes(k),), or fresh
-    memory.
+def encode_segments(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Split values, float64, into segments, the bytes of a chunk; those that are all zero are left out.
 
     >>> coded = encode_segments(np.array([1.0, 2.0, 0.1]))
     >>> join_segments(coded).tolist(), join_segments(coded, segments=1).tolist()
@@ -85,8 +82,7 @@ def encode_segments(values: NDArray[np.float64], out: NDArray[np.uint8] | None =
     union = int(np.bitwise_or.reduce(values.view(np.uint64)))
     mask = sum(1 << k for k in range(SEGMENTS) if union >> (48 - 16 * k) & 0xFFFF)
     size = segment_bytes(values.size)
-    needed = HEADER_BYTES + mask.bit_count() * size
-    out = np.empty(needed, np.uint8) if out is None else out[:needed]
+    out = np.empty(HEADER_BYTES + mask.bit_count() * size, np.uint8)
     header = out[:HEADER_BYTES].view("<u4")
     header[:] = int.from_bytes(SEGMENTS_MAGIC, "little"), mask, values.size, 0
     at = HEADER_BYTES
