@@ -17,14 +17,11 @@ import numpy as np
 from llvmlite import binding, ir
 from numba import int64, types, uint32, uint64
 from numba.core import cgutils
-from numba.extending import intrinsic as _intrinsic
 from numpy.typing import NDArray
 
 from oocpr.jit import entry, inner
+from oocpr.store.codec.bitpacking import intrinsic
 from oocpr.store.format import CRC_BYTES
-
-# The decorated function is called with one argument less than it is declared with.
-intrinsic: Any = _intrinsic
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _FEATURES = binding.get_host_cpu_features()
