@@ -232,7 +232,7 @@ def pagerank(
     >>> max(ranks, key=ranks.get)
     'a'
     """
-    graph = StoredGraph(G) if isinstance(G, Graph) else G
+    graph = _taken(G)
     if not len(graph):
         return {}
     start = None if nstart is None else _normalized(graph.vector(nstart))
@@ -291,8 +291,7 @@ def katz_centrality(
     >>> max(found, key=found.get)
     'b'
     """
-    _check_simple(nstart=nstart, alpha=alpha, beta=beta, tol=tol)
-    graph = StoredGraph(G) if isinstance(G, Graph) else G
+    graph = _taken(G, nstart=nstart, alpha=alpha, beta=beta, tol=tol)
     if not len(graph):
         return {}
     _check_numbers(graph, weight)
@@ -329,8 +328,7 @@ def eigenvector_centrality(
     >>> max(found, key=found.get)
     'b'
     """
-    _check_simple(nstart=nstart, tol=tol)
-    graph = StoredGraph(G) if isinstance(G, Graph) else G
+    graph = _taken(G, nstart=nstart, tol=tol)
     if not len(graph):
         raise nx.NetworkXPointlessConcept("cannot compute centrality for the null graph")
     _check_numbers(graph, weight)
@@ -359,8 +357,7 @@ def hits(
     >>> max(hubs, key=hubs.get), max(authorities, key=authorities.get)
     ('a', 'c')
     """
-    _check_simple(nstart=nstart, tol=tol)
-    graph = StoredGraph(G) if isinstance(G, Graph) else G
+    graph = _taken(G, nstart=nstart, tol=tol)
     if not len(graph):
         return {}, {}
     source, options = graph.source("weight")
@@ -387,12 +384,13 @@ def _check_numbers(graph: NetworkXGraph | StoredGraph, weight: Any) -> None:
         raise TypeError(f"the attribute {weight!r} of some edges is text")
 
 
-def _check_simple(**numbers: Any) -> None:
-    """Refuse what `can_run` does, which NetworkX does not ask of a graph on disk."""
+def _taken(graph: NetworkXGraph | Graph, **numbers: Any) -> NetworkXGraph | StoredGraph:
+    """Take a graph, and refuse what `can_run` does, which NetworkX does not ask of a graph on disk."""
     if not _is_simple(**numbers):
         raise NotImplementedError(
             "oocpr takes no nstart, one number above 0 for alpha and for beta, and a tol between 0 and 1."
         )
+    return StoredGraph(graph) if isinstance(graph, Graph) else graph
 
 
 def _converged(graph: NetworkXGraph | StoredGraph, found: Centrality, max_iter: int) -> dict[Any, float]:
