@@ -117,11 +117,9 @@ def naming_stdout() -> Iterator[None]:
     """Give failures to write to standard output a cause and a remedy."""
     try:
         yield
-    except BrokenPipeError:
+    except (BrokenPipeError, OocprError):
         raise
     except OSError as error:
-        if isinstance(error, OocprError):
-            raise
         discard_output()
         cause = f"standard output cannot be written: {error.strerror or error}."
         kind = DoesNotFitError if is_disk_full(error) else UsageError
