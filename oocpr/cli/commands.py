@@ -39,7 +39,7 @@ from oocpr.cli.output import (
     write_notices,
 )
 from oocpr.errors import DoesNotFitError, OocprError, UsageError, masked
-from oocpr.units import MAX_L1_DISTANCE, format_bound, format_error_bound, format_seconds
+from oocpr.units import MAX_L1_DISTANCE, format_bound, format_error_bound, format_passes, format_seconds
 
 if TYPE_CHECKING:
     from oocpr.api import Graph, Ranks
@@ -458,7 +458,6 @@ def verify(
     and rank.
     """
     from oocpr import api
-    from oocpr.errors import UsageError
     from oocpr.result.rank_files import read_ranks
 
     if tol is not None and not 0 < tol < math.inf:
@@ -575,7 +574,7 @@ def _exit_code(run: Report, who: str = "") -> int:
     if run.converged:
         return 0
     return fail(
-        f"{who}not converged after {run.passes} pass{'es' * (run.passes != 1)}: "
+        f"{who}not converged after {format_passes(run.passes)}: "
         f"certified {format_error_bound(run.error_bound)}, tol is {run.tol:.3g}.",
         "The ranks and their bound are given nevertheless; allow more with --max-passes.",
         NOT_CONVERGED,
