@@ -388,11 +388,7 @@ def number_nodes(
     here: Worker, part: int, ranges: Sequence[Held], nodes: int, sampled: int
 ) -> tuple[list[KeyRun], NDArray[np.uint32]]:
     """Number the nodes of a part's edges; returns runs of their keys, and about `sampled` rows."""
-
-    def make() -> tuple[list[KeyRun], NDArray[np.uint32]]:
-        return _number_nodes(here, part, ranges, nodes, sampled)
-
-    return here.shared(f"numbered {part}", make)
+    return here.shared(f"numbered {part}", lambda: _number_nodes(here, part, ranges, nodes, sampled))
 
 
 def _number_nodes(
