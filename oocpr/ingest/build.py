@@ -85,7 +85,7 @@ def warm_up(spill_dir: SpillDir, how: str | None = None) -> None:
     words.write(0, np.arange(5, dtype=np.uint64))
     # Blocks of two keys and of one, whose halves are contiguous and have a type of their own.
     partition_run(KeyRun.of_words(words, 0, 5, 0, 5), spill_dir.file(), np.empty(4, np.uint64))
-    out_degree, _ = count_degrees(EdgeScan(runs, ids, lambda _: None), 2, sources=True)
+    out_degree, _ = count_degrees(EdgeScan(runs, ids, lambda _: None), 2)
     relabel = make_order("degree", order_by_degree(out_degree), ids).relabel
     assert relabel is not None
     relabel(keys)

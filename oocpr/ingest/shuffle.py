@@ -297,7 +297,7 @@ def count_out_degrees(here: Worker, graph: Graph, parts: Sequence[int]) -> None:
     ids = None if graph.ids is None else graph.ids.gather(here)
     runs = [run for number in parts for run in here.kept[_part(number)].runs]
     scan = EdgeScan(runs, ids, lambda _: None)
-    degrees = count_degrees(scan, graph.nodes, sources=True, destinations=True)
+    degrees = count_degrees(scan, graph.nodes, destinations=True)
     here.kept["degrees"] = KeptArray(degree_keys(*degrees))
 
 

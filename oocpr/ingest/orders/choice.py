@@ -354,7 +354,7 @@ class Ordering:
 
     def _degrees(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """Count the edges that leave and reach each node."""
-        return count_degrees(self._scan, self._nodes, sources=True, destinations=True)
+        return count_degrees(self._scan, self._nodes, destinations=True)
 
     def _names(self, count: int | None = None) -> StringFile | None:
         """Names of the nodes, at least of the first `count`; None if there are none."""
@@ -486,7 +486,7 @@ class Ordering:
                 except DoesNotFitError as error:
                     less = "or name an order: degree takes less"
                     raise DoesNotFitError(error.cause, f"{error.remedy.rstrip('.')}, {less}.") from error
-                out_degree, _ = count_degrees(self._scan, self._nodes, sources=True)
+                out_degree, _ = count_degrees(self._scan, self._nodes)
                 add("dfs", *self._by_dfs(in_degree, out_degree))
             name = choose(costs)
             rows = None if name == "keep" else file.read_array(np.uint32, 0, self._nodes)

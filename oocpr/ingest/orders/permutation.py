@@ -77,18 +77,15 @@ class EdgeScan:
 
 
 def count_degrees(
-    scan: EdgeScan, nodes: int, *, sources: bool = False, destinations: bool = False
+    scan: EdgeScan, nodes: int, *, destinations: bool = False
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Count the edges of each node, duplicates included, up to 2^32 - 1.
 
-    Returns out-degrees and in-degrees, uint32, shape (nodes,); empty if they were not wanted.
+    Returns out-degrees and in-degrees, uint32, shape (nodes,); these are empty if they were not wanted.
     """
-    out_degree, in_degree = (
-        np.zeros(nodes if wanted else 0, np.uint32) for wanted in (sources, destinations)
-    )
+    out_degree, in_degree = np.zeros(nodes, np.uint32), np.zeros(nodes if destinations else 0, np.uint32)
     for keys in scan:
-        if sources:
-            _count(keys, np.uint64(0), out_degree)
+        _count(keys, np.uint64(0), out_degree)
         if destinations:
             _count(keys, np.uint64(32), in_degree)
     return out_degree, in_degree
