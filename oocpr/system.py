@@ -107,17 +107,25 @@ def in_background(work: Callable[[], Result], name: str) -> Future[Result]:
     return begun
 
 
+def spans(size: int, step: int, first: int = 0) -> Iterator[tuple[int, int]]:
+    """Cut the items from `first` on into pieces of `step`: the first of each, and the one behind its last.
+
+    >>> list(spans(5, 2)), list(spans(5, 2, first=2))
+    ([(0, 2), (2, 4), (4, 5)], [(2, 4), (4, 5)])
+    """
+    return ((low, min(low + step, size)) for low in range(first, size, step))
+
+
 def in_threads(work: Callable[[int, int], Result], size: int) -> list[Result]:
     """Call ``work(lo, hi)`` for pieces of so many items, in as many threads as there are processors.
 
     Returns what it gave, in the order of the pieces, whose bounds depend on the size alone.
     """
-    bounds = range(0, size, PIECE_ITEMS)
-    ends = [min(size, lo + PIECE_ITEMS) for lo in bounds]
-    if len(ends) < 2:
-        return [work(lo, hi) for lo, hi in zip(bounds, ends, strict=True)]
-    with ThreadPoolExecutor(min(len(ends), usable_cores(), MAX_THREADS)) as pool:
-        return list(pool.map(work, bounds, ends))
+    pieces = list(spans(size, PIECE_ITEMS))
+    if len(pieces) < 2:
+        return [work(*piece) for piece in pieces]
+    with ThreadPoolExecutor(min(len(pieces), usable_cores(), MAX_THREADS)) as pool:
+        return list(pool.map(work, *zip(*pieces, strict=True)))
 
 
 def worked_ahead(work: Callable[..., Result], calls: Iterable[tuple[Any, ...]]) -> Iterator[Result]:

@@ -35,7 +35,7 @@ from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tiles import decode_columns, expand_segments
 from oocpr.store.graph import open_same
 from oocpr.store.integrity import check_degree_sum
-from oocpr.system import resident_after_trim
+from oocpr.system import resident_after_trim, spans
 
 if TYPE_CHECKING:
     import os
@@ -174,8 +174,7 @@ def stored_nodes(store: GraphStore, first: int, stop: int, count: int) -> Iterat
 
     DamagedError if ids are in another order than rows.
     """
-    for lo in range(first, stop, count):
-        hi = min(lo + count, stop)
+    for lo, hi in spans(stop, count, first):
         if store.has_labels:
             for text, lengths in store.label_pieces(lo, hi):
                 yield NodeBlock(Strings.of(text, lengths))
@@ -368,7 +367,7 @@ def append_store(
             "Import all sources together, or the first ones with order keep.",
         )
     # Degrees that do not add up are refused before all nodes are gone through for hours.
-    degrees = sum(int(store.out_degree(lo, hi).sum(dtype=np.uint64)) for lo, hi in _spans(store.nodes))
+    degrees = sum(int(store.out_degree(lo, hi).sum(dtype=np.uint64)) for lo, hi in spans(store.nodes, _CHUNK))
     check_degree_sum(store.path, degrees, store.edges)
     given, tile_edges = facts.edges + facts.duplicates, None
     if facts.tile_edges != budget.tile_edges_for(given):  # else as an import of all would choose
@@ -412,7 +411,7 @@ def append_store(
             pieces = new.merged(old.edges(range(copied, store.tiles)))
             local_edges = pipeline.write_tiles(pieces, copied, int(store.tile_rows[copied]), total)
         degree = counter.out_degree()
-        for lo, hi in _spans(store.nodes):
+        for lo, hi in spans(store.nodes, _CHUNK):
             degree[slice(lo, hi) if rows is None else rows[lo:hi]] += store.out_degree(lo, hi)
         check()
         if copied:
@@ -458,7 +457,7 @@ def _rows(store: GraphStore, edges: SpilledEdges, memory: int) -> NDArray[np.uin
     require(resident_after_trim() + 4 * store.nodes + budget.SLACK_BYTES, memory, "Giving old nodes new rows")
     rows = np.empty(store.nodes, np.uint32)
     held, first, after = np.empty(0, np.int64), 0, 0
-    for lo, hi in _spans(store.nodes):
+    for lo, hi in spans(store.nodes, _CHUNK):
         ids = store.ids(lo, hi)
         if dictionary is None:
             rows[lo:hi] = _row_of(edges.ids, ids)
@@ -479,7 +478,3 @@ def _row_of(known: IdBitmap | None, ids: NDArray[np.int64]) -> NDArray[np.uint32
     if known is not None:
         known.relabel(keys)
     return keys.astype(np.uint32)
-
-
-def _spans(nodes: int) -> Iterator[tuple[int, int]]:
-    return ((lo, min(lo + _CHUNK, nodes)) for lo in range(0, nodes, _CHUNK))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from oocpr.system import spans
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -60,9 +62,9 @@ def part_name(number: int) -> str:
 
 def sent_pieces(start: int, stop: int) -> Iterator[tuple[int, int]]:
     """Divide edges, or records, `start` to `stop` - 1 into pieces that are sent one at a time."""
-    return ((at, min(stop, at + _SENT)) for at in range(start, stop, _SENT))
+    return spans(stop, _SENT, start)
 
 
 def row_spans(size: int) -> Iterator[slice]:
     """Divide an array with an entry per row into pieces that are sent one at a time."""
-    return (slice(first, min(size, first + _ROWS)) for first in range(0, size, _ROWS))
+    return (slice(*span) for span in spans(size, _ROWS))

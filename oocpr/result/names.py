@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.sources.block import Strings, arrow_array, arrow_numbers, arrow_strings
-from oocpr.system import resident_after_trim, worked_ahead
+from oocpr.system import resident_after_trim, spans, worked_ahead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,10 +77,6 @@ class Names(Protocol):
         ...
 
 
-def _cuts(nodes: int) -> Iterator[tuple[int, int]]:
-    return ((first, min(first + MAX_BLOCK_ROWS, nodes)) for first in range(0, nodes, MAX_BLOCK_ROWS))
-
-
 class RowNames:
     """Nodes that are their own row numbers."""
 
@@ -93,7 +89,7 @@ class RowNames:
 
     def blocks(self, nodes: int) -> Iterator[Block]:
         """Yield ranges of numbers."""
-        return (np.arange(first, stop) for first, stop in _cuts(nodes))
+        return (np.arange(first, stop) for first, stop in spans(nodes, MAX_BLOCK_ROWS))
 
 
 class ListedNames:
@@ -113,7 +109,7 @@ class ListedNames:
     def blocks(self, nodes: int) -> Iterator[Block]:  # noqa: ARG002
         """Yield the names as they are."""
         if isinstance(self._names, np.ndarray):
-            for first, stop in _cuts(len(self._names)):
+            for first, stop in spans(len(self._names), MAX_BLOCK_ROWS):
                 yield self._names[first:stop].astype(np.int64)
         else:
             from oocpr.store.node_data import text_pieces
@@ -145,7 +141,7 @@ def file_names(store: GraphStore) -> FileNames:
     return FileNames(
         False,
         lambda rows: store.take_ids(rows).tolist(),
-        lambda nodes: worked_ahead(store.ids, _cuts(nodes)),
+        lambda nodes: worked_ahead(store.ids, spans(nodes, MAX_BLOCK_ROWS)),
     )
 
 

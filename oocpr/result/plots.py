@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.errors import SetupError, UsageError, install_remedy
+from oocpr.system import spans
 from oocpr.units import printable
 
 if TYPE_CHECKING:
@@ -95,8 +96,7 @@ def _draw_degrees(ranks: Ranks, in_degrees: Callable[[int, int], NDArray[Any]], 
     values = ranks.to_numpy()
 
     def pairs() -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        for low in range(0, values.size, _ROWS):
-            high = min(values.size, low + _ROWS)
+        for low, high in spans(values.size, _ROWS):
             # One more, for nodes without edges have a place on no logarithmic axis.
             yield 1.0 + in_degrees(low, high), np.maximum(values[low:high], 10.0**-_DECADES)
 

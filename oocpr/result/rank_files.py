@@ -34,7 +34,7 @@ from oocpr.result.ranks import Ranks, Report, rank_order
 from oocpr.sources.block import arrow_array, arrow_numbers
 from oocpr.store.atomic import replacing, require_room
 from oocpr.store.remote import is_url
-from oocpr.system import resident_after_trim
+from oocpr.system import resident_after_trim, spans
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -217,8 +217,7 @@ def _pieces(ranks: Ranks, schema: pa.Schema, sort: str, folder: Path) -> Iterato
 
 def _rows(nodes: int, order: NDArray[np.uint32] | None) -> Iterator[NDArray[np.integer[Any]]]:
     """Yield the rows of the nodes in the order in which they are written."""
-    for start in range(0, nodes, _ROWS):
-        stop = min(start + _ROWS, nodes)
+    for start, stop in spans(nodes, _ROWS):
         yield np.arange(start, stop) if order is None else order[start:stop]
 
 

@@ -32,7 +32,7 @@ from oocpr.result.names import FileNames, file_names, in_same_order, match_rows,
 from oocpr.result.rank_files import beside
 from oocpr.result.ranks import MemoryVector
 from oocpr.store.integrity import check_dangling, check_degrees
-from oocpr.system import resident_after_trim
+from oocpr.system import resident_after_trim, spans
 
 if TYPE_CHECKING:
     from oocpr.ingest.spill.files import SpillFile
@@ -165,8 +165,7 @@ class _Pass:
         self._roundings: list[float] = []
 
     def _windows(self) -> Iterator[tuple[int, int]]:
-        nodes = self._store.nodes
-        return ((first, min(first + _WINDOW, nodes)) for first in range(0, nodes, _WINDOW))
+        return spans(self._store.nodes, _WINDOW)
 
     def _leaving(self, lo: int, hi: int) -> NDArray[np.float64]:
         """Out-weights of rows in the unit of this pass."""

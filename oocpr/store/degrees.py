@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oocpr.system import spans
+
 if TYPE_CHECKING:
     from oocpr.store.graph import GraphStore
 
@@ -36,8 +38,8 @@ class RowSizes(NamedTuple):
 def row_sizes(store: GraphStore) -> RowSizes:
     """Look at the sizes of all rows; DamagedError if what the store has of them is not what was written."""
     empty = largest = 0
-    for low in range(0, store.nodes, _ROWS):
-        sizes = np.diff(store.indptr(low, min(store.nodes, low + _ROWS) + 1))
+    for low, high in spans(store.nodes, _ROWS):
+        sizes = np.diff(store.indptr(low, high + 1))
         empty += int(np.count_nonzero(sizes == 0))
         largest = max(largest, int(sizes.max()))
     return RowSizes(empty, largest)
@@ -50,8 +52,7 @@ def degree_distribution(store: GraphStore) -> list[DegreeClass]:
     out. DamagedError if what the store has of rows is not what was written.
     """
     counts = np.zeros((_CLASSES, 4), np.int64)
-    for low in range(0, store.nodes, _ROWS):
-        high = min(store.nodes, low + _ROWS)
+    for low, high in spans(store.nodes, _ROWS):
         _count(np.diff(store.indptr(low, high + 1)), counts[:, :2])
         _count(store.out_degree(low, high).astype(np.int64), counts[:, 2:])
     last = int(np.flatnonzero(counts.any(axis=1)).max(initial=0))

@@ -31,6 +31,7 @@ from oocpr.store.zarr_arrays import (
     write_attributes,
     writing,
 )
+from oocpr.system import spans
 
 if TYPE_CHECKING:
     TextPiece = tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]
@@ -126,8 +127,8 @@ class StoredLabels:
 
     def pieces(self, lo: int, hi: int) -> Iterator[TextPiece]:
         """Yield labels of rows lo to hi - 1 in pieces."""
-        for first in range(lo, hi, _LABELS_CHUNK):
-            offsets = self._bounds(first, min(first + _LABELS_CHUNK, hi))
+        for first, last in spans(hi, _LABELS_CHUNK, lo):
+            offsets = self._bounds(first, last)
             lengths = np.diff(offsets).astype(np.uint32)
             for start, stop in spans_of_bytes(offsets, PIECE_BYTES):
                 text: NDArray[np.uint8] = self._text.read(int(offsets[start]), int(offsets[stop]))
@@ -184,9 +185,8 @@ class RankFile:
 
     def chunks(self) -> Iterator[NDArray[np.float64]]:
         """Yield all ranks in order, in the pieces in which they are stored."""
-        step = self._arrays[_RANK].chunk
-        for lo in range(0, self.size, step):
-            yield self.read(lo, min(self.size, lo + step))
+        for piece in spans(self.size, self._arrays[_RANK].chunk):
+            yield self.read(*piece)
 
     def nodes(self, rows: NDArray[np.integer[Any]]) -> list[int] | list[str]:
         """Name the nodes of some rows: their labels, else their ids, else the rows themselves."""
@@ -202,8 +202,7 @@ class RankFile:
         if self._labels is not None:
             yield from self._labels.pieces(0, nodes)
             return
-        for lo in range(0, nodes, _RANKS_CHUNK):
-            hi = min(nodes, lo + _RANKS_CHUNK)
+        for lo, hi in spans(nodes, _RANKS_CHUNK):
             yield self._arrays[_NODE].read(lo, hi) if _NODE in self._arrays else np.arange(lo, hi)
 
 

@@ -18,6 +18,7 @@ from oocpr.errors import DamagedError
 from oocpr.plan.residency import RING_SLOTS, reading_threads
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tiles import decode_columns, expand_segments
+from oocpr.system import spans
 
 if TYPE_CHECKING:
     from oocpr.engine.tiles.source import RankedStore
@@ -126,7 +127,7 @@ class HostSweeps(Sweeps):
     def scale(self, read: int, divisor: float) -> None:
         """See Sweeps."""
         # Pieces are whole blocks of segments.
-        pieces = _pieces(self._store.nodes)
+        pieces = list(spans(self._store.nodes, _PIECE))
         self._each(lambda low, high: held.scale(self._new, low, high, read, divisor), pieces)
 
     def change(self, read: int) -> float:
@@ -148,7 +149,7 @@ class HostSweeps(Sweeps):
         return found
 
     def _add_up(self, size: int, part: Callable[[int, int], float]) -> float:
-        return float(sum(self._each(part, _pieces(size))))
+        return float(sum(self._each(part, list(spans(size, _PIECE)))))
 
     def _each(self, work: Callable[[int, int], Result], pieces: list[tuple[int, int]]) -> list[Result]:
         """Work on pieces by all threads, or here if there is one: handing it over takes a while."""
@@ -160,7 +161,3 @@ class HostSweeps(Sweeps):
         """See Sweeps."""
         self._stream.close()
         self._pool.shutdown()
-
-
-def _pieces(size: int) -> list[tuple[int, int]]:
-    return list(pairwise([*range(0, size, _PIECE), size])) if size else []

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
 from oocpr.store.direct_io import PAGE
+from oocpr.system import spans
 
 if TYPE_CHECKING:
     from oocpr.engine.tiles.stream import TileBytes
@@ -153,8 +154,8 @@ def weight_scale_of(store: RankedStore, reads: str) -> WeightScale | None:
     if store.weights is None:
         return None
     most, least = 0.0, math.inf
-    for lo in range(0, store.nodes, _CHUNK):
-        sums = store.out_weight(lo, min(store.nodes, lo + _CHUNK))
+    for piece in spans(store.nodes, _CHUNK):
+        sums = store.out_weight(*piece)
         sums = sums[sums > 0]
         if sums.size:
             most, least = max(most, float(sums.max())), min(least, float(sums.min()))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import BaseSource, FileSource
 from oocpr.sources.block import WEIGHT_REMEDY, NameBlock, NodeBlock, Strings, id_block
+from oocpr.system import spans
 
 if TYPE_CHECKING:
     from oocpr.sources.base import SourceOptions
@@ -235,8 +236,7 @@ class NpyFiles(FileSource):
                         "Give two arrays of the same length.",
                     )
                 edges = array.shape[sources is None and _by_rows(array.shape, array.title)]
-                for start in range(0, edges, max_edges):
-                    stop = min(edges, start + max_edges)
+                for start, stop in spans(edges, max_edges):
                     if sources is None:
                         src, dst = array.ends(start, stop)
                     else:

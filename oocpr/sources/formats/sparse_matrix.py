@@ -24,6 +24,7 @@ from oocpr.sources.block import MAX_NODES, EdgeBlock, weights_of
 from oocpr.sources.files import ByteStream
 from oocpr.sources.formats.numpy_networkx import read_entries, read_header
 from oocpr.sources.lines import EdgeLines, LineReader, whole_numbers
+from oocpr.system import spans
 
 if TYPE_CHECKING:
     from oocpr.sources.base import SourceOptions
@@ -102,8 +103,7 @@ def matrix_blocks(
     parts.check(title)
     rows = None if parts.layout == "coo" else _EntryRows(parts, title)
     zeros, unread = 0, False
-    for start in range(0, parts.entries, max_edges):
-        stop = min(parts.entries, start + max_edges)
+    for start, stop in spans(parts.entries, max_edges):
         major = parts.major[start:stop] if rows is None else rows.of(start, stop)
         minor, values = parts.minor[start:stop], parts.values[start:stop]
         for ids in (major, minor):
