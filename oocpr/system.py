@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -114,6 +115,15 @@ def spans(size: int, step: int, first: int = 0) -> Iterator[tuple[int, int]]:
     ([(0, 2), (2, 4), (4, 5)], [(2, 4), (4, 5)])
     """
     return ((low, min(low + step, size)) for low in range(first, size, step))
+
+
+def shares(size: int, count: int) -> list[tuple[int, int]]:
+    """Divide items into `count` pieces, as even as can be: the first of each, and the one behind its last.
+
+    >>> shares(10, 4)
+    [(0, 2), (2, 5), (5, 7), (7, 10)]
+    """
+    return list(pairwise(size * k // count for k in range(count + 1)))
 
 
 def in_threads(work: Callable[[int, int], Result], size: int) -> list[Result]:

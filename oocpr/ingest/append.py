@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tiles import decode_columns, expand_segments
 from oocpr.store.graph import open_same
 from oocpr.store.integrity import check_degree_sum
-from oocpr.system import resident_after_trim, spans
+from oocpr.system import resident_after_trim, shares, spans
 
 if TYPE_CHECKING:
     import os
@@ -299,8 +298,7 @@ class StoredPlusNew(BaseSource):
         """See BaseSource: ranges of tiles of the store, and parts of the source."""
         source, store = self._source, self._store
         parts = source.parts(count) if isinstance(source, BaseSource) else []
-        ranges = min(count, store.tiles)
-        bounds = pairwise(store.tiles * k // ranges for k in range(ranges + 1))
+        bounds = shares(store.tiles, min(count, store.tiles))
         added = (
             AddedEdges(part, source.name, store, weighted=self.weighted, first=not number)
             for number, part in enumerate(parts)

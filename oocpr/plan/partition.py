@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
 from oocpr.plan.memory import READ_BYTES
+from oocpr.system import shares
 
 EDGES_PER_STRIPE = 2**25
 """A graph gets a stripe per so many edges, so that every worker of a cluster finds one."""
@@ -59,8 +60,7 @@ def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
             f"{stripes} stripes were asked for and the graph has {tiles} tiles.",
             f"Leave stripes out{f', or use 1 to {tiles}' * (tiles > 1)}.",
         )
-    bounds = [tiles * stripe // stripes for stripe in range(stripes + 1)]
-    return tuple(pairwise(bounds))
+    return tuple(shares(tiles, stripes))
 
 
 def stripe_owner(stripe: int, stripes: int, workers: int) -> int:

@@ -11,7 +11,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from oocpr.errors import UsageError
 from oocpr.jit import entry
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import EdgeBlock
-from oocpr.system import usable_cores
+from oocpr.system import shares, usable_cores
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -102,7 +101,7 @@ class DrawnSource(BaseSource):
     def parts(self, count: int) -> list[BaseSource]:
         """See BaseSource."""
         made: list[BaseSource] = []
-        for low, high in pairwise([self.edges * k // count for k in range(count + 1)]):
+        for low, high in shares(self.edges, count):
             part = copy(self)
             part._first, part.edges, part.size = low, high - low, 8 * (high - low)
             made.append(part)
@@ -115,11 +114,9 @@ class DrawnSource(BaseSource):
             for first in range(0, self.edges, max_edges):
                 count = min(max_edges, self.edges - first)
                 src, dst = np.empty(count, np.uint32), np.empty(count, np.uint32)
-                pieces = max(1, min(cores, count >> 16))
-                cuts = [count * piece // pieces for piece in range(pieces + 1)]
                 made = [
                     pool.submit(self._draw, self._first + first + low, src[low:high], dst[low:high])
-                    for low, high in pairwise(cuts)
+                    for low, high in shares(count, max(1, min(cores, count >> 16)))
                 ]
                 for piece in made:
                     piece.result()

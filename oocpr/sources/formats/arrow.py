@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
@@ -26,6 +25,7 @@ from oocpr.sources.block import (
 from oocpr.sources.dialect import ROW_NUMBERS, chosen_columns
 from oocpr.sources.files import LocalFile, RemoteFile
 from oocpr.sources.formats.parquet_metadata import DICTIONARY, pages, row_groups
+from oocpr.system import shares
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -336,11 +336,8 @@ class ParquetFiles(TableFiles):
             except ValueError:  # who reads it says what is wrong
                 return [file]
         count = max(1, min(groups, -(-size // max_bytes)))
-        cuts = [groups * k // count for k in range(count + 1)]
-        sizes = [size * (k + 1) // count - size * k // count for k in range(count)]
-        return [
-            _RowGroups(file.path, range(*cut), part) for cut, part in zip(pairwise(cuts), sizes, strict=True)
-        ]
+        cuts = zip(shares(groups, count), shares(size, count), strict=True)
+        return [_RowGroups(file.path, range(*cut), stop - start) for cut, (start, stop) in cuts]
 
     def _batches(self, max_edges: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Unpack, cast
 
 from oocpr.errors import InputError, UsageError
@@ -14,6 +13,7 @@ from oocpr.sources.dialect import are_words, is_comment, usual_ends
 from oocpr.sources.files import ByteStream, FileLines, LocalFile, is_compressed
 from oocpr.sources.lines import BLOCK_BYTES, EdgeLines, LineReader, whole_numbers
 from oocpr.sources.names import scan_names
+from oocpr.system import shares
 
 if TYPE_CHECKING:
     from oocpr.sources.base import BaseSource, SourceOptions
@@ -78,9 +78,7 @@ class TextFile(FileSource):
         size = file.size or 0
         if not isinstance(file, LocalFile) or is_compressed(file):
             return [file]
-        count = max(1, -(-size // max_bytes))
-        cuts = [size * k // count for k in range(count + 1)]
-        return [FileLines(file.path, start, stop) for start, stop in pairwise(cuts)]
+        return [FileLines(file.path, *cut) for cut in shares(size, max(1, -(-size // max_bytes)))]
 
     def _next_line(self, lines: LineReader) -> str | None:
         """Look at the next line that is neither blank nor a comment."""
