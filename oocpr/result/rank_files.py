@@ -336,7 +336,9 @@ class _Table:
 
         kind = pa.large_string() if self.textual else pa.int64()
         for _, column in self.batches("node"):
-            yield from_arrow(column.cast(kind), str(self._path), "node")
+            # Numbers of Parquet may be more than 64 bits hold, which `from_arrow` says.
+            numbers = pa.types.is_integer(column.type)
+            yield from_arrow(column if numbers else column.cast(kind), str(self._path), "node")
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
         order = np.argsort(rows, kind="stable")

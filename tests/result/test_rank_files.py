@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import oocpr
+from oocpr.api import as_graph
 from oocpr.errors import InputError, UsageError
 from oocpr.result import rank_files
 from oocpr.result.names import ListedNames, Names, RowNames
@@ -287,6 +289,14 @@ def test_a_parquet_file_whose_nodes_are_neither_numbers_nor_strings_is_refused(t
     pq.write_table(pa.table({"node": [1.5], "rank": [1.0]}), path)
     with pytest.raises(InputError, match="'node' holds double"):
         read_ranks(path)
+
+
+def test_a_parquet_file_with_a_node_of_more_than_63_bits_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ranks.parquet"
+    nodes = pa.array([0, 2**63 + 5], pa.uint64())
+    pq.write_table(pa.table({"node": nodes, "rank": [0.5, 0.5]}), path)
+    with pytest.raises(InputError, match=rf"{path}: .*{2**63 + 5}"):
+        oocpr.verify(as_graph((np.array([0, 1]), np.array([1, 0]))), path)
 
 
 def test_float32_ranks_of_other_programs_are_read(tmp_path: Path) -> None:
