@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
+from numbers import Integral, Real
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -160,18 +161,24 @@ class Report:
     def from_json(cls, text: str | bytes, origin: str) -> Report:
         """Read a JSON object of what `to_dict` gives, ignoring keys of later versions.
 
-        Raises InputError, which names `origin`, if it is no JSON object or lacks a key.
+        Raises InputError, which names `origin`, if it is no JSON object, lacks a key or has a value of
+        another kind.
         """
         try:
-            return cls.from_dict(json.loads(text), origin)
+            facts = json.loads(text)
         except ValueError as error:
             raise _unreadable(origin, error) from error
+        return cls.from_dict(facts, origin)
 
     @classmethod
     def from_dict(cls, facts: Any, origin: str) -> Report:
         """Take facts by name; see `from_json`."""
         try:
             known = {**_DEFAULTS, **facts}
+            for field in fields(cls):
+                value, kind = known[field.name], _KINDS.get(str(field.type), object)
+                if not isinstance(value, kind) or value != value:
+                    raise TypeError(f"{field.name} is {value!r}")
             return cls(**{field.name: known[field.name] for field in fields(cls)})
         except (TypeError, KeyError) as error:
             raise _unreadable(origin, error) from error
@@ -179,6 +186,9 @@ class Report:
 
 _DEFAULTS = {field.name: field.default for field in fields(Report) if field.default is not MISSING}
 """What reports of earlier versions, and of runs without a device or a timeline, lack."""
+
+_KINDS: dict[str, type] = {"int": Integral, "float": Real, "bool": bool, "str": str}
+"""What facts have to be that are always there, by their annotation."""
 
 
 def report_of(solution: Solution, store: GraphStore, *, compile_seconds: float, **facts: Any) -> Report:

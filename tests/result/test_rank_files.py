@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import os
 import subprocess
 import sys
@@ -297,6 +299,22 @@ def test_a_parquet_file_with_a_node_of_more_than_63_bits_is_refused(tmp_path: Pa
     pq.write_table(pa.table({"node": nodes, "rank": [0.5, 0.5]}), path)
     with pytest.raises(InputError, match=rf"{path}: .*{2**63 + 5}"):
         oocpr.verify(as_graph((np.array([0, 1]), np.array([1, 0]))), path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("damping", "0.8"), ("damping", None), ("error_bound", math.nan), ("passes", 1.5), ("personalized", 0)],
+)
+def test_a_note_about_a_run_with_a_fact_of_another_kind_is_refused(
+    tmp_path: Path, run: Report, key: str, value: object
+) -> None:
+    path = tmp_path / "ranks.parquet"
+    note = json.dumps(run.to_dict() | {key: value})
+    table = pa.table({"node": [0, 1], "rank": [0.5, 0.5]}).replace_schema_metadata({"oocpr": note})
+    pq.write_table(table, path)
+    with pytest.raises(InputError, match=f"cannot be read .*{key}") as caught:
+        read_ranks(path)
+    assert caught.value.cause.count(str(path)) == 1
 
 
 def test_float32_ranks_of_other_programs_are_read(tmp_path: Path) -> None:
