@@ -241,7 +241,8 @@ def _decision(job: Job, folder: JobFolder) -> Decision:
     name, base = folder.base()
     now = Record(sources, appended, graph, ranks)
     left = folder.left(job.publication.ranks)
-    return decide(now, base, name, left, limits=job.limits is not None)
+    has_graph = name is not None and (folder.path / name / GRAPH).is_dir()
+    return decide(now, base, name, left, limits=job.limits is not None, has_graph=has_graph)
 
 
 def _labels_beside(job: Job) -> str | None:

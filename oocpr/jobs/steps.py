@@ -115,7 +115,13 @@ def options_of(job: Job, stamps: Mapping[str, Stamp], labels: str | None = None)
 
 
 def decide(
-    now: Record, base: Record | None, name: str | None, unfinished: Unfinished | None, *, limits: bool
+    now: Record,
+    base: Record | None,
+    name: str | None,
+    unfinished: Unfinished | None,
+    *,
+    limits: bool,
+    has_graph: bool = True,
 ) -> Decision:
     """Decide what to do.
 
@@ -129,6 +135,9 @@ def decide(
         What an earlier run has left; None for nothing.
     limits
         Whether ranks are compared with the last ones.
+    has_graph
+        Whether the published result still has its graph: of older ones, to which one may go back, it is
+        removed.
 
     Examples
     --------
@@ -139,18 +148,20 @@ def decide(
     >>> decide(now, first.record, "2026-11-27T030000Z", None, limits=False).reason
     'nothing has changed since the result 2026-11-27T030000Z'
     """
-    decision = None if unfinished is None else _go_on(now, unfinished, name)
+    decision = None if unfinished is None else _go_on(now, unfinished, name, has_graph)
     if decision is None:
-        decision = _begin(now, base, name)
+        decision = _begin(now, base, name, has_graph)
     if name is None or not limits:
         decision = replace(decision, steps=tuple(step for step in decision.steps if step != Step.COMPARE))
     return decision
 
 
-def _go_on(now: Record, left: Unfinished, name: str | None) -> Decision | None:
+def _go_on(now: Record, left: Unfinished, name: str | None, has_graph: bool) -> Decision | None:
     """Go on with what is unfinished; None if that would be of no use."""
     was = left.record
     if was.graph != now.graph or was.base != name:
+        return None
+    if not (has_graph or left.has_graph or Step.IMPORT in left.steps):
         return None
     waiting = set(now.appended) - set(was.appended) | set(now.sources) - set(was.sources)
     gone = set(left.new_files) - set(now.appended) or now.sources != was.sources
@@ -180,7 +191,7 @@ def _of_passes(options: str) -> str:
 _OF_ENDS = ("tol", "stop", "max_passes", "threads")
 
 
-def _begin(now: Record, base: Record | None, name: str | None) -> Decision:
+def _begin(now: Record, base: Record | None, name: str | None, has_graph: bool) -> Decision:
     """Begin a run with the published result, or from nothing."""
     record = replace(now, base=name)
     if base is None:
@@ -196,6 +207,8 @@ def _begin(now: Record, base: Record | None, name: str | None) -> Decision:
         if known.get(stamp[0], stamp) != stamp:
             return _anew(record, f"{stamp[0]} has changed since its edges were added", lost)
     new = tuple(stamp for stamp in now.appended if stamp[0] not in known)
+    if not has_graph and (new or base.ranks != now.ranks):
+        return _anew(record, f"the result {name} has no graph any more", lost)
     record = replace(record, appended=(*base.appended, *new))
     if new:
         files = "file is" if len(new) == 1 else "files are"

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -509,6 +510,37 @@ def test_old_results_go(night: Night) -> None:
     assert sorted(path.name for path in (night.results / kept[0]).iterdir()) == [
         ".published", "inputs.json", "ranks.parquet", "report.html", "summary.json",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ["day", "rank"])
+def test_a_job_that_goes_back_to_a_result_without_its_graph_imports_anew(night: Night, change: str) -> None:
+    night.run(0)
+    first = night.latest
+    night.day("1-monday")
+    night.run(0)
+    (night.results / "latest").unlink()
+    (night.results / "latest").symlink_to(first)
+    assert not (night.results / first / "graph.zarr").exists()
+    (night.folder / "days" / "1-monday.txt").unlink()
+    night.parts.pop()
+    if change == "rank":
+        night.job(JOB.replace('"mixed"', '"residual"'))
+    else:
+        night.day("2-tuesday")
+    assert "has no graph any more" in night.run(0)["reason"]
+    night.check_ranks()
+
+
+def test_an_unfinished_run_whose_graph_was_removed_imports_anew(night: Night) -> None:
+    night.run(0)
+    night.day("1-monday")
+    night.job('tmp = "edges.txt"' + JOB)
+    assert "edges.txt" in night.run(2)["error"]["cause"]
+    assert (night.results / "unfinished" / "inputs.json").exists()
+    shutil.rmtree(night.results / "latest" / "graph.zarr")
+    night.job(JOB)
+    assert "has no graph any more" in night.run(0)["reason"]
+    night.check_ranks()
 
 
 def test_ranks_are_csv_without_a_report_if_asked_for(night: Night) -> None:
