@@ -152,13 +152,15 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
     if named is not None:
         weights = np.zeros(nodes)
         for number, (rows, of_them) in enumerate(rows_named(names, nodes, named, origin, memory)):
-            np.add.at(weights, rows, of_them)
+            with np.errstate(over="ignore"):
+                np.add.at(weights, rows, of_them)
             places = slice(None) if number else np.unique(rows)
     if weights.shape != (nodes,):
         raise UsageError(
             f"{origin} has the shape {weights.shape}.",
             f"Give one weight for each of the {nodes:,} nodes, or weights by name.",
         )
+    _check_sums(weights[places], origin)
     try:
         total = _sum_of(weights[places])
     except OverflowError:
@@ -173,6 +175,15 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
         return weights / total
     weights[places] /= total
     return weights
+
+
+def _check_sums(summed: NDArray[np.float64], origin: str) -> None:
+    """Refuse numbers that were added up for each node and grew past what float64 holds."""
+    if not np.isfinite(summed).all():
+        raise UsageError(
+            f"{origin} gives one node numbers whose sum float64 does not hold.",
+            "Give smaller numbers: only their shares of the sum count.",
+        )
 
 
 def _sum_of(weights: NDArray[np.float64]) -> float:
@@ -231,6 +242,7 @@ def seed_vectors(
         raise UsageError(f"{origin} has no seed.", "Give one seed at least.")
     keys, places = np.unique(seeds * nodes + rows, return_inverse=True)
     summed = np.bincount(places, weights, len(keys)).astype(np.float64)
+    _check_sums(summed, origin)
     keys, summed = keys[summed > 0], summed[summed > 0]
     ptr = np.searchsorted(keys, np.arange(len(called) + 1) * nodes)
     sizes = np.diff(ptr)

@@ -26,7 +26,7 @@ from oocpr.result.names import (
     size_of,
     zip_blocks,
 )
-from oocpr.result.node_vectors import rows_named, start_vector, teleport_vector
+from oocpr.result.node_vectors import rows_named, seed_vectors, start_vector, teleport_vector
 from oocpr.result.ranks import Ranks
 
 LABELS = ListedNames(["a", "two words", "c"])
@@ -153,6 +153,19 @@ def test_weights_that_are_no_distribution_are_refused(weights: list[float]) -> N
         teleport_vector(np.array(weights, float), RowNames(), 3)
     with pytest.raises(UsageError, match=message):
         teleport_vector(dict(enumerate(weights)), RowNames(), 3)
+
+
+def test_numbers_of_one_node_that_float64_cannot_add_up_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.tsv"
+    path.write_text("0\t1e308\n0\t1e308\n1\t1\n")
+    with pytest.raises(UsageError, match=f"{path} gives one node numbers"):
+        teleport_vector(path, RowNames(), 3)
+    path.write_text("s\t0\t1e308\ns\t0\t1e308\nt\t1\t1\n")
+    with pytest.raises(UsageError, match=f"{path} gives one node numbers"):
+        seed_vectors(path, RowNames(), 3)
+    # Those of several nodes have shares all the same.
+    path.write_text("0\t1e308\n1\t1e308\n2\t1e308\n")
+    assert np.allclose(teleport_vector(path, RowNames(), 3), 1 / 3, rtol=1e-15)
 
 
 def test_an_array_of_another_length_is_refused() -> None:
