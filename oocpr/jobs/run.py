@@ -497,7 +497,12 @@ class _Run:
             _LOG.warning("%s has no ranks to compare with", published)
             return
         own = self._ranks or api.read_ranks(self._place / self._job.publication.ranks)
-        found = own.compare(api.read_ranks(before), top=limits.top)
+        try:
+            found = own.compare(api.read_ranks(before), top=limits.top)
+        except (DamagedError, InputError) as error:
+            if str(before) in error.cause:
+                error.remedy = "Restore it from a copy, or remove it: the next ranks are then not compared."
+            raise
         broken = broken_limits(limits, found)
         summary = read_json(self._place / SUMMARY) or {}
         facts = comparison_facts(found, published.name)

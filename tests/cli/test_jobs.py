@@ -362,6 +362,19 @@ def test_ranks_of_other_nodes_are_no_start_and_no_error(night: Night) -> None:
     night.check_ranks()
 
 
+def test_damaged_ranks_that_are_to_be_compared_with_may_be_removed(night: Night) -> None:
+    night.run(0)
+    ranks = night.results / "latest" / "ranks.parquet"
+    ranks.write_bytes(b"PAR1 and no more")
+    night.day("monday")
+    error = night.run(2)["error"]
+    assert "ranks.parquet cannot be read" in error["cause"]
+    assert "remove it" in error["remedy"]
+    ranks.unlink()
+    assert night.run(0)["outcome"] == "published"
+    night.check_ranks()
+
+
 def test_files_that_have_gone_before_an_import_anew_are_named(night: Night) -> None:
     night.day("monday")
     night.run(0)
