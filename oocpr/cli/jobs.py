@@ -67,7 +67,7 @@ def run(session: Session, /, job: str, dry_run: bool, accept: bool, log: str | N
         from oocpr.jobs.run import preview_job, run_job
 
         found = None
-        code, error = 0, None
+        code, error, trace = 0, None, None
         try:
             found = read_job(Path(job))
             if dry_run:
@@ -82,10 +82,10 @@ def run(session: Session, /, job: str, dry_run: bool, accept: bool, log: str | N
         except Exception as raised:  # noqa: BLE001
             cause, remedy, code = explain(raised, debug=session.debug)
             error = cause, remedy
+            trace = raised if session.debug or code == UNEXPECTED else None
             if isinstance(raised, RunningError):
                 summary["outcome"] = "running"
         if error is not None:
-            trace = session.debug or code == UNEXPECTED
             _LOG.error("%s", error[0], extra={"fields": {"remedy": error[1].strip()}}, exc_info=trace)
         end_summary(summary, code, error)
         if found is not None and not dry_run and summary["outcome"] != "running":

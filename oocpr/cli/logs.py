@@ -59,7 +59,7 @@ class _PersonHandler(logging.Handler):
                 f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {level}{record.getMessage()}"
             ]
         if record.exc_info:
-            lines.append(logging.Formatter().formatException(record.exc_info))
+            lines.insert(0, logging.Formatter().formatException(record.exc_info))
         for line in lines:
             self._reporter.write_line(masked(line))
 

@@ -375,6 +375,17 @@ def test_damaged_ranks_that_are_to_be_compared_with_may_be_removed(night: Night)
     night.check_ranks()
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_debug_shows_where_a_run_has_failed(night: Night, form: str) -> None:
+    (night.folder / "edges.txt").unlink()
+    night.run(2, "--log", form)
+    assert "Traceback" not in night.err
+    night.run(2, "--log", form, "--debug")
+    assert "Traceback" in night.err
+    assert "oocpr.errors.InputError: " in night.err
+    assert "NoneType" not in night.err
+
+
 def test_files_that_have_gone_before_an_import_anew_are_named(night: Night) -> None:
     night.day("monday")
     night.run(0)
