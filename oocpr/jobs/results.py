@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from oocpr.errors import DamagedError, masked
+from oocpr.errors import DamagedError, UsageError, masked
 from oocpr.jobs.steps import Decision, Record, Step, Unfinished
 from oocpr.store.atomic import naming_failures, remove, replacing
 
@@ -89,6 +89,12 @@ class JobFolder:
         """Make it if need be; UsageError or DoesNotFitError if that cannot be."""
         with naming_failures(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+        latest = self.path / LATEST
+        if latest.is_dir() and not latest.is_symlink():
+            raise UsageError(
+                f"{latest} is a folder and no link to a result, as in a copy that has followed links.",
+                "Remove it if the results are beside it, and run the job again.",
+            )
 
     def results(self) -> list[str]:
         """Names of all results, the newest last."""

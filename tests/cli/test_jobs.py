@@ -555,6 +555,18 @@ def test_a_job_that_goes_back_to_a_result_without_its_graph_imports_anew(night: 
     night.check_ranks()
 
 
+def test_a_copy_of_a_job_that_has_followed_links_is_named(night: Night) -> None:
+    night.run(0)
+    shutil.copytree(night.results, night.folder / "copy")
+    shutil.rmtree(night.results)
+    (night.folder / "copy").rename(night.results)
+    error = night.run(2)["error"]
+    assert "latest is a folder and no link" in error["cause"]
+    shutil.rmtree(night.results / "latest")
+    assert night.run(0)["outcome"] == "unchanged"
+    night.check_ranks()
+
+
 def test_an_unfinished_run_whose_graph_was_removed_imports_anew(night: Night) -> None:
     night.run(0)
     night.day("1-monday")
