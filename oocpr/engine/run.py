@@ -14,6 +14,7 @@ from uuid import uuid4
 import numpy as np
 
 from oocpr.engine.checkpoint import KeptRun, Resumed
+from oocpr.engine.devices import check_weighted
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
 from oocpr.engine.method import Solution, as_distribution
 from oocpr.engine.reduction import first_state, is_over
@@ -92,7 +93,8 @@ def rank_graph(
     StoppedError
         If the time limit is up; KeyboardInterrupt if a signal came and there are checkpoints.
     UsageError
-        If the weights of the graph are too far apart for the reads, or a checkpoint is of another run.
+        If the graph is weighted and the method, the reads or the kernel cannot have that, or a checkpoint is
+        of another run.
     ReplacedError, SetupError
         If the store was replaced so that not all of the opened graph can be read, or a worker has another
         graph at the path, or none, or another version of this package.
@@ -102,6 +104,13 @@ def rank_graph(
         from oocpr.engine.executors.dask_client import check_versions
 
         check_versions(client)
+    if trace is not None and (client is not None or settings.method == "components"):
+        raise UsageError(
+            "a run of workers, or of method components, has no timeline of tiles.",
+            "Use another method in this process, such as mixed, or leave the trace out.",
+        )
+    if store.weights is not None:
+        check_weighted(settings.method, kernel)
     if settings.method == "components":
         if backend != "cpu":
             raise UsageError(f"method components does not run on {backend}.", "Use method mixed there.")
@@ -166,6 +175,8 @@ def rank_each(
             yield SeedRanks(number, solution)
         return
     plan.validate()
+    if store.weights is not None:
+        check_weighted(settings.method, how["kernel"])
     job, executor = Job.of(store, plan, settings, path=path, **how), None
     with release_frames(), ExitStack() as stack:
         if not len(seeds):

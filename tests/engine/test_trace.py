@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, READ, Span, Trace
+from oocpr.errors import UsageError
 
 from .digraphs import random_digraph
 from .running import Stored, plan_of
@@ -54,3 +55,10 @@ def test_busy_counts_each_moment_once(spans: list[tuple[int, int]]) -> None:
     trace.spans += [Span("read, buffer 1", "", begin, begin + length, 0) for begin, length in spans]
     moments = {moment for begin, length in spans for moment in range(begin, begin + length)}
     assert trace.busy() == {"read": len(moments)}
+
+
+def test_what_has_no_timeline_is_refused() -> None:
+    with Stored(random_digraph(30, 200, seed=8), 300) as store:
+        settings = Settings(method="components", reads="float32")
+        with pytest.raises(UsageError, match="no timeline"):
+            rank_graph(store, plan_of(store, Settings()), settings, trace=Trace())
