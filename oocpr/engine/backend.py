@@ -352,7 +352,7 @@ class Streams(ABC):
 
     @abstractmethod
     def seed_block(self, state: Any, stream: Any, row_bounds: NDArray[np.int64], lanes: int) -> SeedBlock:
-        """Run side by side for teleport vectors; the first of the lanes takes a state that has been finished.
+        """Run side by side for teleport vectors; the first of the lanes takes a state whose run has ended.
 
         All groups of the stream stay, and rows propose nothing and read 16 bits.
         """

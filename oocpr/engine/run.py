@@ -177,7 +177,7 @@ def rank_each(
     plan.validate()
     if store.weights is not None:
         check_weighted(settings.method, how["kernel"])
-    job, executor = Job.of(store, plan, settings, path=path, **how), None
+    job = Job.of(store, plan, settings, path=path, **how)
     with release_frames(), ExitStack() as stack:
         if not len(seeds):
             return

@@ -498,7 +498,7 @@ class StripeGroup:
         return stripe_sums(spec, sums, step, first, balance)
 
     def seed_block(self, lanes: int) -> SeedBlock:
-        """Runs side by side, one of which takes the rows of this one, which has been finished."""
+        """Runs side by side, one of which takes the rows of this one, which ends with that."""
         backend = cast("Streams", self.backend)
         return backend.seed_block(self.states[0], self.streams[0], self._store.tile_rows, lanes)
 

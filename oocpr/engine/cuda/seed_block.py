@@ -51,7 +51,7 @@ class SeedBlock:
     Parameters
     ----------
     first
-        Rows of a run that has been finished, which become those of the first lane.
+        Rows of a run that has ended, which become those of the first lane.
     row_bounds
         First row of each group, and the number of rows behind; int64.
     lanes
