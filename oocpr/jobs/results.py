@@ -122,11 +122,15 @@ class JobFolder:
         if not (folder / INPUTS).exists():
             return None
         record, known = _read_inputs(folder)
+        try:
+            steps, new_files = tuple(map(Step, known["steps"])), tuple(map(tuple, known["new_files"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(folder / INPUTS) from error
         summary = read_json(folder / SUMMARY) or {}
         return Unfinished(
             record,
-            tuple(map(Step, known["steps"])),
-            tuple(map(tuple, known["new_files"])),
+            steps,
+            new_files,
             (folder / IMPORTED).is_dir(),
             (folder / GRAPH).is_dir(),
             (folder / ranks).is_file(),

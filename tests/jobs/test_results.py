@@ -146,6 +146,20 @@ def test_damaged_notes_are_refused_with_the_file(folder: JobFolder, text: str) -
     assert str(made / INPUTS) in caught.value.cause
 
 
+@pytest.mark.parametrize(
+    "other", [{"steps": ["polish"]}, {"steps": None}, {"new_files": 3}, {"record": None}], ids=str
+)
+def test_notes_about_what_is_unfinished_of_another_kind_are_refused(
+    folder: JobFolder, other: dict[str, object]
+) -> None:
+    folder.begin(Decision(STEPS, RECORD, "", (("monday.txt", 1, 2),)))
+    notes = folder.unfinished / INPUTS
+    notes.write_text(json.dumps(json.loads(notes.read_text()) | other))
+    with pytest.raises(DamagedError, match="not what was written") as caught:
+        folder.left("ranks.parquet")
+    assert caught.value.remedy == f"Remove {folder.unfinished}, and run the job again."
+
+
 def test_json_has_no_secrets_and_is_json(tmp_path: Path) -> None:
     value = {"a": [float("inf"), 1.5, None], "b": ("https://x:hush@host/?sig=hush2",), "c": Path("/x")}
     text = json_text(value)
