@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.largest import largest
+from oocpr.engine.top_k import largest
 from oocpr.errors import UsageError
 from oocpr.progress import Progress, silent
 from oocpr.result.personal_ranks import PersonalRanks

@@ -16,9 +16,9 @@ import numpy as np
 from oocpr.engine.checkpoint import KeptRun, Resumed
 from oocpr.engine.devices import check_weighted
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
+from oocpr.engine.executors.seed_lanes import lanes_of, rank_side_by_side
 from oocpr.engine.method import Solution, as_distribution
 from oocpr.engine.reduction import first_state, is_over
-from oocpr.engine.seed_lanes import lanes_of, rank_side_by_side
 from oocpr.engine.stripe import Job
 from oocpr.errors import LostError, OocprError, StoppedError, UsageError
 from oocpr.plan.forecast import passes_from

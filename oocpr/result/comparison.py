@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.largest import largest
+from oocpr.engine.top_k import largest
 from oocpr.errors import InputError
 from oocpr.html import html_table
 from oocpr.result.names import UNKNOWN, find_rows, size_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.largest import largest
+from oocpr.engine.top_k import largest
 from oocpr.errors import UsageError
 from oocpr.html import html_table
 from oocpr.result.names import in_memory

@@ -11,10 +11,10 @@ import pytest
 
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.seed_block import SeedBlock
-from oocpr.engine.largest import largest
 from oocpr.engine.run import rank_each
 from oocpr.engine.scc.personal import SeedVectors
 from oocpr.engine.settings import Settings
+from oocpr.engine.top_k import largest
 from oocpr.plan.device_memory import SEED_LANES, seed_block_bytes
 
 from ..engine.digraphs import Digraph, random_digraph

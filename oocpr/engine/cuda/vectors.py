@@ -23,9 +23,9 @@ from oocpr.engine.cpu.numbers import divisors
 from oocpr.engine.cuda.device import THREADS, address_of, download, grid, to_device
 from oocpr.engine.cuda.host_memory import Landing
 from oocpr.engine.cuda.spmv import GATHER_PADDING, READ_STRUCTS
-from oocpr.engine.largest import largest
 from oocpr.engine.method import checked_total
 from oocpr.engine.number_formats import READS
+from oocpr.engine.top_k import largest
 from oocpr.plan.device_memory import STAGED_NUMBERS
 from oocpr.plan.partition import partition_bounds, partition_nodes
 from oocpr.plan.tile_groups import THREAD_BLOCK_ROWS

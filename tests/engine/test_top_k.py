@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.largest import largest
+from oocpr.engine.top_k import largest
 
 
 @given(
