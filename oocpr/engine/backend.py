@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.engine.tiles.stream import TileBytes, Tiles
+    from oocpr.engine.tiles.stream import PassTraffic, TileBytes, Tiles
     from oocpr.engine.trace import Trace
     from oocpr.plan.tile_groups import GroupLayout
 
@@ -279,8 +279,8 @@ class HostBackend(Backend, Protocol):
 class ResidentPass(Protocol):
     """Passes of a stripe that exchanges nothing with others."""
 
-    def run(self, push: PushStep, step: SweepStep) -> tuple[PushSums, TileSums]:
-        """Push and sweep, `step` being `alone`; waits for all of it."""
+    def run(self, push: PushStep, step: SweepStep) -> tuple[PushSums, TileSums, PassTraffic]:
+        """Push and sweep, `step` being `alone`; waits for all of it, and says what was read for it."""
 
 
 class SeedBlock(Protocol):
@@ -333,11 +333,18 @@ class Streams(ABC):
 
     @abstractmethod
     def resident_pass(
-        self, state: Any, reads: Any, stream: Any, row_bounds: NDArray[np.int64]
+        self,
+        state: Any,
+        reads: Any,
+        stream: Any,
+        row_bounds: NDArray[np.int64],
+        push: PushStep,
+        step: SweepStep,
     ) -> ResidentPass:
-        """Take whole passes of a stripe that is the only one, its groups there or in memory of the host.
+        """Take whole passes of a stripe that is the only one; `push` and `step` are those of the first one.
 
-        `row_bounds`: first row of each group, and the number of rows; int64.
+        Its groups are there or in memory of the host, or there is one, which is read then. `row_bounds`:
+        first row of each group, and the number of rows; int64.
         """
 
     @abstractmethod

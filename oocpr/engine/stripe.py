@@ -244,6 +244,7 @@ class StripeGroup:
         if trace is not None and isinstance(job.backend, tuple):
             trace = trace.part(f"device {stripes[0]}")
         placements = self._planned_placements() if placement is None else [placement]
+        self._comes_as_one = len(placements) == 1 == len(placements[0].tiles) == len(placements[0].on_device)
         # Of each section, by stripes.
         self._sections = self._cut(frozenset[int]().union(*(placed.tiles for placed in placements)))
         if len(self._sections) > 1 and len(placements) == 1:
@@ -439,24 +440,28 @@ class StripeGroup:
 
     @property
     def takes_whole_passes(self) -> bool:
-        """Whether the next pass may be `run_pass`: nothing is exchanged with other stripes, nothing read."""
+        """Whether the next pass may be `run_pass`: nothing is exchanged with other stripes.
+
+        Nor is anything read, but what comes as one, of which nothing can be computed before all is there.
+        """
         backend = self.backend
         alone = len(self._job.plan.stripes) == 1 and isinstance(backend, Streams) and backend.slices == 1
-        return alone and self.all_resident
+        return alone and (self._comes_as_one or self.all_resident)
 
     def run_pass(self, state: State) -> tuple[PushSums, SweepReport]:
         """Push and sweep, which the backend takes as one."""
         begun = time.perf_counter()
         job, (spec,), (rows,), (claims,) = self._job, self.specs, self.states, self._claims
+        push = method.push_step(job.settings, state, 0)
+        step = method.sweep_step(job.settings, state, self._store.nodes, None, self._mark_key)
         if self._whole_pass is None:
             backend = cast("Streams", self.backend)
-            bounds = self._store.tile_rows
-            self._whole_pass = backend.resident_pass(rows, self.gather_vector, self.streams[0], bounds)
-        step = method.sweep_step(job.settings, state, self._store.nodes, None)
-        pushed, sums = self._whole_pass.run(method.push_step(job.settings, state, 0), step)
+            (stream,), bounds = self.streams, self._store.tile_rows
+            self._whole_pass = backend.resident_pass(rows, self.gather_vector, stream, bounds, push, step)
+        pushed, sums, traffic = self._whole_pass.run(push, step)
         report = self._stripe_sums(spec, rows, claims, sums, step)
         ended = time.perf_counter()
-        return pushed, SweepReport([report], PassTraffic(0, 0.0), ended - begun, ended)
+        return pushed, SweepReport([report], traffic, ended - begun, ended)
 
     def _computing(
         self, swept: list[list[Any]], step: SweepStep, stream: Tiles

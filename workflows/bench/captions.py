@@ -122,9 +122,8 @@ takes: 6 to 40.
 """
 DEVICE = """
 Medians of ten runs, the fastest in brackets; all ten have the same bits. The device waits for a longer or
-shorter time by how fast the host is: a run like the first of a process launches its first pass kernel by
-kernel and records the second as CUDA graphs; one that follows another on the same rows, as runs for many
-seeds do, finds them recorded.
+shorter time by how fast the host is: passes are recorded as CUDA graphs before the first of them, once for
+the rows of a run, or of all runs of many seeds, and launched as such.
 """
 START = """
 From a store whose files are in the page cache to a certified 1e-10; compiled before. The process imports

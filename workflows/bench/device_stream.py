@@ -141,7 +141,7 @@ class Streamed:
         rows = self.backend.allocate(spec, self.degree, None)
         reads = self.backend.allocate_reads(self.nodes, settings.reads, spec.proposals)
         stripe = Stripe(spec, self.layout.group_rows, self.backend, rows, self.stream)
-        whole = stripe.passes(reads, recorded=False)
+        whole = stripe.passes(settings, reads, recorded=False)
         state = method.begin(settings, 1, 1 / self.nodes)
         seconds = []
         while state.number < (passes or settings.pass_limit):

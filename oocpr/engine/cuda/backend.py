@@ -312,7 +312,7 @@ class CudaBackend(Streams):
             number, sizes.tiles, begin, end - begin, begin - spec.row_begin, place, sizes.places
         )
         with self._device, self._lock:
-            inside = spec.proposals and step.sweeps > 1
+            inside, diagonal = self._sweeps_inside(state, tile, step)
             self._make_room(swept.owned if inside else 0)
             sums, local = self._sums, self._local
             part = reads if isinstance(reads, PartitionedGatherVector) else None
@@ -335,13 +335,11 @@ class CudaBackend(Streams):
                 part.carry_sums(state, sums, tile, swept, every=self._decoded is not None)
                 if not part.last:
                     return swept
-            # Diagonal blocks are found in what stays, and know nothing of weights.
-            diagonal = inside and self._inside == "blocks" and tile.checked and not state.weighted
             room = (local.start if inside else None, local.sends if inside and not diagonal else None)
             state.update(sums, tile, swept, reads, room, every=self._decoded is not None)
             if inside:
                 # Finding them waits for the device, which what is put off must not.
-                blocks = self._diagonal_blocks(tile, swept, spec.nodes) if diagonal else None
+                blocks = self._diagonal_blocks(tile, begin, spec.nodes) if diagonal else None
                 sweep = partial(self._sweep_inside, state, reads, tile, swept, step, blocks)
                 if later is None:
                     sweep()
@@ -349,18 +347,32 @@ class CudaBackend(Streams):
                     later.append(sweep)
         return swept
 
+    def _sweeps_inside(self, state: RowState, tile: DeviceGroup, step: SweepStep) -> tuple[bool, bool]:
+        """Whether rows are swept inside a group, and whether in its diagonal blocks."""
+        inside = state.spec.proposals and step.sweeps > 1
+        # They are found in what stays, and know nothing of weights.
+        return inside, inside and self._inside == "blocks" and tile.checked and not state.weighted
+
+    def prepare_group(self, state: RowState, tile: DeviceGroup, first: int, step: SweepStep) -> None:
+        """Make what sweeping a group needs, so that nothing is made or waited for then."""
+        with self._device, self._lock:
+            inside, diagonal = self._sweeps_inside(state, tile, step)
+            self._make_room(tile.sizes.rows if inside else 0)
+            if diagonal:
+                self._diagonal_blocks(tile, first, state.spec.nodes)
+
     def sweep_later(self, later: Sequence[Callable[[], None]]) -> None:
         """Sweep inside groups for which that was put off."""
         with self._device, self._lock:
             for sweep in later:
                 sweep()
 
-    def _diagonal_blocks(self, there: DeviceGroup, rows: GroupRows, nodes: int) -> DiagonalBlocks:
+    def _diagonal_blocks(self, there: DeviceGroup, first: int, nodes: int) -> DiagonalBlocks:
         """Those of a group that stays, which are found once."""
         blocks: DiagonalBlocks | None = there.made.get("diagonal blocks")
         if blocks is None:
             self._raise_faults()
-            blocks = find_diagonal_blocks(self._device, there, rows.first, nodes)
+            blocks = find_diagonal_blocks(self._device, there, first, nodes)
             there.made["diagonal blocks"] = blocks
             if self._limited:
                 # As in `allocate`: what finding took is as large as a group.
@@ -414,15 +426,25 @@ class CudaBackend(Streams):
     def tile_sums(self, state: RowState, step: SweepStep) -> TileSums:
         """Sums of a stripe's tiles, once their report has been brought; raises DamagedError for faults."""
         sums, faults = state.tile_sums(step)
-        if faults or self._counted:
-            with self._device, self._lock:
-                if faults:
-                    self._faults[:] = 0
-                    raise_faults(faults)
-                for there, hub_edges in self._counted:
-                    there.hubs = enough_hubs(int(download(hub_edges)[0]), there.sizes.edges)
-                self._counted.clear()
+        with self._device, self._lock:
+            if faults:
+                self._faults[:] = 0
+                raise_faults(faults)
+            self._look_for_hubs()
         return sums
+
+    def check_groups(self) -> None:
+        """Wait until groups that stay are there and checked; raises DamagedError for faults."""
+        with self._device, self._lock:
+            if self._counted:
+                self._raise_faults()
+                self._look_for_hubs()
+
+    def _look_for_hubs(self) -> None:
+        """Say of groups that have come, and were checked, whether they have enough edges of hubs."""
+        for there, hub_edges in self._counted:
+            there.hubs = enough_hubs(int(download(hub_edges)[0]), there.sizes.edges)
+        self._counted.clear()
 
     def _bring_report(self, state: RowState) -> None:
         with self._device, self._lock:
@@ -436,10 +458,12 @@ class CudaBackend(Streams):
         reads: DeviceGatherVector,
         stream: CudaTileStream,
         row_bounds: NDArray[np.int64],
+        push: PushStep,
+        step: SweepStep,
     ) -> ResidentPass:
         """See Streams."""
         recorded = self._decoded is None and stream.recordable
-        return ResidentPass(self, state, reads, stream, row_bounds, recorded=recorded)
+        return ResidentPass(self, state, reads, stream, row_bounds, (push, step), recorded=recorded)
 
     def seed_block(
         self, state: RowState, stream: CudaTileStream, row_bounds: NDArray[np.int64], lanes: int

@@ -242,7 +242,7 @@ class Device:
             self.xp.cuda.get_current_stream().ptr,
         )  # fmt: skip
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+    def record(self, work: Callable[[], object]) -> Callable[[], None]:
         """Record what `work` launches; returns what launches all of it at once, as often as it is called.
 
         It is the same memory each time, and nothing is waited for.

@@ -470,10 +470,8 @@ class RowState:
         spec, sums, peaks = self.spec, self._sums, self._peaks
         self._total(TILES, sums, sums, last.place + last.blocks, last.number + last.tiles, faults)
         blocks = -(-spec.rows // THREAD_BLOCK_ROWS)
-        if step.key and spec.rows:
-            arguments = (np.uint64(spec.rows), self.residual, self._partials, self.stride)
-            self._kernel("add_residual")((blocks,), (THREADS,), arguments)
-            self._total(RESIDUAL, 1, 1, blocks)
+        if step.key:
+            self.add_up_residual()
         if peaks and spec.rows:
             self._kernel("find_peaks")(
                 (blocks,),
@@ -484,6 +482,15 @@ class RowState:
                 ),
             )  # fmt: skip
             self._total(PEAKS, peaks, 0, blocks)
+
+    def add_up_residual(self) -> None:
+        """Add up the residual of all rows."""
+        rows = self.spec.rows
+        if rows:
+            blocks = -(-rows // THREAD_BLOCK_ROWS)
+            arguments = (np.uint64(rows), self.residual, self._partials, self.stride)
+            self._kernel("add_residual")((blocks,), (THREADS,), arguments)
+            self._total(RESIDUAL, 1, 1, blocks)
 
     def tile_sums(self, step: SweepStep) -> tuple[TileSums, int]:
         """Sums of the stripe's tiles and their faults, as they were when the report was brought."""
