@@ -132,8 +132,9 @@ Past the page cache, from a disk that gives 3.2 GB/s, a new process takes 2.60 s
 (1.34-1.55) of them in `pagerank`.
 """
 START_LARGE = """
-R-MAT of 2^28 and 2^30 nodes as drawn, files in the page cache, which gives 43 GB/s to eight threads; the
-larger graph has two runs that count. All tiles stay on the device, of whose memory runs take 36.6 and 85.6
+R-MAT of 2^28 and 2^30 nodes as drawn, and the first by out-degree, files in the page cache, which gives 43
+GB/s to eight threads, 33 for the one by out-degree; the largest
+has two runs that count. All tiles stay on the device, of whose memory runs take 36.6 and 85.6
 GiB; of the host's they take 22 and 18 % of the bytes of the tiles. A later pass takes 89 and 434 ms.
 """
 KERNELS = """
