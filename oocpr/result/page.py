@@ -42,6 +42,7 @@ tr + tr { border-top: 1px solid var(--faint); }
 svg text { font-size: 11px; fill: currentColor; } svg .axis { stroke: var(--faint); fill: none; }
 svg .line { stroke: var(--line); stroke-width: 2; fill: none; } svg .dashed { stroke-dasharray: 4 3; }
 .lost { color: #c22; font-weight: bold; }
+@media (max-width: 40rem) { td, th { padding-right: .45rem; max-width: 12rem; overflow-wrap: break-word; } }
 """
 MAX_LISTED = 1000
 """Most ranks on the page of a command: it is made in memory, and a file of ranks has them all."""
