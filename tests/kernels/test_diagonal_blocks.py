@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from oocpr.engine.backend import StripeSpec, SweepStep
-from oocpr.engine.cuda.backend import (
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.device import THREADS, download, upload
+from oocpr.engine.cuda.diagonal_blocks import (
     SLICE_LANES,
     SLICES,
-    CudaBackend,
     find_diagonal_blocks,
     sweep_diagonal_blocks,
 )
-from oocpr.engine.cuda.device import THREADS, download, upload
 from oocpr.engine.cuda.vectors import GroupRows
 from oocpr.engine.number_formats import narrow, widen
 from oocpr.plan.tile_groups import DIAGONAL_ROWS
@@ -23,8 +23,8 @@ from oocpr.plan.tile_groups import DIAGONAL_ROWS
 from .tiles import cut_rows, placed
 
 if TYPE_CHECKING:
-    from oocpr.engine.cuda.backend import DiagonalBlocks
     from oocpr.engine.cuda.device import Device
+    from oocpr.engine.cuda.diagonal_blocks import DiagonalBlocks
 
     from .tiles import Tile
 
