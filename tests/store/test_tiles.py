@@ -92,34 +92,6 @@ def test_compiled_coder_writes_the_bytes_of_the_reference(tile):
     np.testing.assert_array_equal(decoded[1], lengths)
 
 
-@given(tiles(), st.booleans())
-def test_a_tile_is_written_to_memory_of_its_caller_and_no_further(tile, there):
-    columns, lengths = tile
-    expected = encode_tile(columns, lengths)
-    coder = TileEncoder()
-    if there:
-        columns, lengths = coder.columns(columns.size), coder.lengths(lengths.size)
-        columns[:], lengths[:] = tile
-    memory = np.full(len(expected) + 300, 0xA5, np.uint8)
-    coded = coder.encode(columns, lengths, out=memory[: len(expected) + 40])
-    assert coded.tobytes() == expected
-    assert coded.ctypes.data == memory.ctypes.data
-    assert (memory[len(expected) :] == 0xA5).all()
-    # What it was made of is as it was.
-    np.testing.assert_array_equal(columns, tile[0])
-    np.testing.assert_array_equal(lengths, tile[1])
-
-
-@given(tiles())
-def test_memory_that_is_too_short_or_lies_askew_is_refused(tile):
-    expected = encode_tile(*tile)
-    memory = np.full(len(expected) + 4, 0xA5, np.uint8)
-    for out in (memory[: len(expected) - 1], memory[:0], memory[2:]):
-        with pytest.raises(ValueError, match=f"for a tile of {len(expected)}"):
-            TileEncoder().encode(*tile, out=out)
-    assert (memory == 0xA5).all()
-
-
 @pytest.mark.parametrize("lengths", [[2**32 + 1, 2], [-1, 4], [1, 1], [2**33, 3]])
 def test_lengths_of_more_bits_than_are_stored_are_checked_first(lengths):
     with pytest.raises(UsageError, match=r"add up to|negative"):

@@ -333,31 +333,14 @@ class TileEncoder:
     def __init__(self) -> None:
         self._space = BufferPool()
 
-    def columns(self, edges: int) -> NDArray[np.uint32]:
-        """Memory for columns, shape (edges,), from which `encode` takes them without a copy."""
-        return padded(self._space, "columns", edges)[:edges]
-
-    def lengths(self, segments: int) -> NDArray[np.uint32]:
-        """Memory for lengths, shape (segments,), from which `encode` takes them without a copy."""
-        return padded(self._space, "lengths", segments)[:segments]
-
     def encode(
-        self,
-        columns: NDArray[np.uint32],
-        lengths: NDArray[np.integer],
-        *,
-        runs: bool = False,
-        out: NDArray[np.uint8] | None = None,
+        self, columns: NDArray[np.uint32], lengths: NDArray[np.integer], *, runs: bool = False
     ) -> NDArray[np.uint8]:
-        """Encode a tile as `encode_tile` does, into `out`, or memory that the next one overwrites.
-
-        Raises ValueError, and writes nothing, if `out` is too short or not aligned to four bytes.
-        """
+        """Encode a tile as `encode_tile` does, into memory that the next one overwrites."""
         space = self._space
         columns = np.ascontiguousarray(columns, np.uint32)
         edges, segments = columns.size, len(lengths)
         length_values = padded(space, "lengths", segments)
-        # Of lengths that are there already, nothing is copied.
         length_values[:segments] = lengths
         nonempty = _checked(edges, lengths, length_values)
         gap_values, start_values = padded(space, "gaps", edges), padded(space, "starts", nonempty)
@@ -377,7 +360,7 @@ class TileEncoder:
             *(parts if verbatim is None else [verbatim]),
             choose_widths(space, "lengths", length_values, segments),
         ]
-        give = partial(space.array, "coded", dtype=np.uint8) if out is None else partial(_front, out)
+        give = partial(space.array, "coded", dtype=np.uint8)
         laid = allocate_tile([part.counts() for part in parts], nonempty, give, runs=runs)
         for part, stream in zip(parts, laid.streams, strict=True):
             pack_into(part, stream)
@@ -398,16 +381,9 @@ class TileEncoder:
         values = columns
         if columns.size % GROUP:
             values = padded(self._space, "columns", columns.size)
-            # The same as for lengths.
             values[: columns.size] = columns
         part = choose_widths(self._space, "columns", values, columns.size)
         return part if part.nbytes < split_bytes else None
-
-
-def _front(out: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    if size > out.size or out.ctypes.data % 4:
-        raise ValueError(f"a buffer of {out.size} bytes at {out.ctypes.data} for a tile of {size}")
-    return out[:size]
 
 
 def _checked(edges: int, lengths: NDArray[np.integer], values: NDArray[np.uint32]) -> int:
