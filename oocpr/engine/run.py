@@ -312,18 +312,6 @@ def _opened(job: Job, store: RankedStore) -> Iterator[LocalExecutor]:
         yield executor
 
 
-def _run_passes(
-    job: Job,
-    store: RankedStore,
-    executor: Executor,
-    resumed: Resumed,
-    kept: KeptRun | None,
-    progress: Progress,
-) -> tuple[State, list[PassRecord]]:
-    shown = _shown(job, executor, resumed.history, progress)
-    return _iterate(job, store, executor, resumed, kept, shown)
-
-
 def _shown(job: Job, executor: Executor, history: list[PassRecord], progress: Progress) -> RunProgress:
     """What shows how far passes are, of which a history has those that are done."""
     shown = RunProgress(progress, job, history)
@@ -379,15 +367,16 @@ def _rank_in_memory(
     return rank_components(graph, settings, threads, begun, bytes_read, progress, teleport, start)
 
 
-def _iterate(
+def _run_passes(
     job: Job,
     store: RankedStore,
     executor: Executor,
     resumed: Resumed,
     kept: KeptRun | None,
-    shown: RunProgress,
+    progress: Progress,
 ) -> tuple[State, list[PassRecord]]:
     settings, (state, history) = job.settings, resumed
+    shown = _shown(job, executor, history, progress)
     movable = True  # whether other workers can have what is kept of the run
 
     def note(record: PassRecord) -> None:
