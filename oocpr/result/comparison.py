@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,14 +12,14 @@ from numpy.typing import NDArray
 from oocpr.engine.top_k import largest
 from oocpr.errors import InputError
 from oocpr.html import html_table
-from oocpr.result.names import UNKNOWN, find_rows, size_of
+from oocpr.result.names import UNKNOWN, find_rows, zip_blocks
 from oocpr.result.rank_files import beside
 from oocpr.units import format_count, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from oocpr.result.names import Block, Name
+    from oocpr.result.names import Name
     from oocpr.result.ranks import Ranks
 
 MOVERS = 10
@@ -148,7 +147,8 @@ def _aligned(
     """Ranks of the nodes of both rankings, in one order, and the rows of the other that are its end."""
     here, theirs = ranks.to_numpy(), other.to_numpy()
     rows, at = np.empty(other.nodes, np.int64), 0
-    for _, found, _ in find_rows(ranks.names, ranks.nodes, _entries(other, theirs)):
+    entries = zip_blocks(other.names.blocks(other.nodes), iter([theirs]))
+    for _, found, _ in find_rows(ranks.names, ranks.nodes, entries):
         rows[at : at + found.size] = found
         at += found.size
     only_there = np.flatnonzero(rows == UNKNOWN)
@@ -162,14 +162,6 @@ def _aligned(
         )
     there[here.size :] = theirs[only_there]
     return np.concatenate((here, np.full(only_there.size, _MISSING))), there, only_there
-
-
-def _entries(ranks: Ranks, values: NDArray[np.float64]) -> Iterator[tuple[Block, NDArray[np.float64]]]:
-    """Names and ranks, block by block."""
-    at = 0
-    for block in ranks.names.blocks(ranks.nodes):
-        yield block, values[at : at + size_of(block)]
-        at += size_of(block)
 
 
 def _largest(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
