@@ -182,16 +182,10 @@ def valid_names(names: Iterable[Any], textual: bool) -> NDArray[np.bool]:
     return np.array([is_valid(name) for name in names], bool)
 
 
-def size_of(block: Block) -> int:
-    """Rows of a block."""
-    return (block.starts if isinstance(block, Strings) else block).size
-
-
 def cut(block: Block, first: int, stop: int) -> Block:
     """Rows `first` to `stop` - 1 of a block, which are not copied."""
-    if isinstance(block, Strings):
-        return Strings(block.text, block.starts[first:stop], block.ends[first:stop])
-    return block[first:stop]
+    rows = slice(first, stop)
+    return block.take(rows) if isinstance(block, Strings) else block[rows]
 
 
 def equal(one: Block, other: Block) -> bool:
@@ -232,11 +226,11 @@ def zip_blocks(*columns: Iterator[Any]) -> Iterator[tuple[Any, ...]]:
     """
     held: list[Any] = [next(column, None) for column in columns]
     while all(block is not None for block in held):
-        step = min(size_of(block) for block in held)
+        step = min(block.size for block in held)
         if step:
             yield tuple(cut(block, 0, step) for block in held)
         held = [
-            cut(block, step, size_of(block)) if size_of(block) > step else next(column, None)
+            cut(block, step, block.size) if block.size > step else next(column, None)
             for block, column in zip(held, columns, strict=True)
         ]
 
@@ -299,7 +293,7 @@ def from_arrow(array: pa.Array, origin: str, name: str) -> Block:
 def in_same_order(names: Names, nodes: int, theirs: Iterable[Block]) -> bool:
     """Tell whether blocks of names are those of all nodes, in the order of the rows."""
     done = 0
-    for _, rows, _ in _in_order(names, nodes, ((block, np.empty(size_of(block))) for block in theirs)):
+    for _, rows, _ in _in_order(names, nodes, ((block, np.empty(block.size)) for block in theirs)):
         if rows is None:
             return False
         done += rows.size
@@ -367,15 +361,15 @@ def _in_order(
     for block, values in theirs:
         done = 0
         while same and done < values.size:
-            if held is None or not size_of(held):
+            if held is None or not held.size:
                 held = next(ours, None)
-            step = 0 if held is None else min(values.size - done, size_of(held))
+            step = 0 if held is None else min(values.size - done, held.size)
             part = cut(block, done, done + step)
             same = held is not None and equal(part, cut(held, 0, step))
             if held is None or not same:
                 break
             yield part, np.arange(first, first + step), values[done : done + step]
-            held = cut(held, step, size_of(held))
+            held = cut(held, step, held.size)
             done, first = done + step, first + step
         if done < values.size:
             yield cut(block, done, values.size), None, values[done:]
@@ -402,7 +396,7 @@ def _rows_of(names: Names, nodes: int, blocks: list[Block]) -> Iterator[NDArray[
     """Find the rows of all names of blocks of one kind, by one reading of the names of the graph."""
     from oocpr.ingest.nodes.hashing import Fingerprints
 
-    cuts = np.cumsum([0, *map(size_of, blocks)])
+    cuts = np.cumsum([0, *(block.size for block in blocks)])
     if isinstance(names, RowNames):
         for ids in blocks:
             assert not isinstance(ids, Strings)

@@ -23,7 +23,6 @@ from oocpr.result.names import (
     RowNames,
     find_rows,
     match_rows,
-    size_of,
     zip_blocks,
 )
 from oocpr.result.node_vectors import rows_named, seed_vectors, start_vector, teleport_vector
@@ -89,7 +88,7 @@ def test_names_are_found_in_any_number_of_batches(
     for block, some, of_them in match_rows(
         listed(ours), 1000, zip_blocks(blocks, iter(np.split(values, 500 // at_once)))
     ):
-        assert size_of(block) == some.size == of_them.size
+        assert block.size == some.size == of_them.size
         rows += some.tolist()
     assert rows == [rows_of.get(int(name), -1) for name in theirs]
 
