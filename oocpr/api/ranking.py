@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from oocpr.progress import Listener
     from oocpr.result.personal_ranks import PersonalRanks
     from oocpr.result.verify import Verification
-    from oocpr.store.graph import GraphStore
 
 _LOG = logging.getLogger(__name__)
 
@@ -132,7 +131,11 @@ def plan(
     # The probe's own memory is none of the run's.
     del names
     if fpga:
-        run = run._replace(plan=replace(run.plan, fpga_seconds=_fpga_seconds(opened.store)))
+        from oocpr.plan.fpga import Fpga
+        from oocpr.store.degrees import row_sizes
+
+        seconds = Fpga().seconds(opened.store.edges, *row_sizes(opened.store))
+        run = run._replace(plan=replace(run.plan, fpga_seconds=seconds))
     if not run.plan.fits:
         return run.plan
     return timed(run, request, progress).loaded(loading.seconds - loading.compiling)
@@ -586,13 +589,6 @@ def _rank(graph: Graph, methods: Iterable[str]) -> None:
     for method in methods:
         for reads in (None,) if method in ("auto", "power") else READS:
             pagerank(graph, method=method, reads=reads, tol=1e-4).top(3)
-
-
-def _fpga_seconds(store: GraphStore) -> float:
-    from oocpr.plan.fpga import Fpga
-    from oocpr.store.degrees import row_sizes
-
-    return Fpga().seconds(store.edges, *row_sizes(store))
 
 
 def _decoded_bytes(graph: Graph) -> int:
