@@ -71,10 +71,6 @@ class Reporter:
             self._stream.write(_CLEAR)
             self._stream.flush()
 
-    def write_note(self, note: str) -> None:
-        """Write a note, a line that stays."""
-        self.write_line(f"note: {note}")
-
     def write_line(self, line: str) -> None:
         """Write a line that stays."""
         self._stream.write(f"{_CLEAR if self._live and self._stage else ''}{line}\n")

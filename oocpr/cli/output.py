@@ -109,7 +109,7 @@ def write_notices(notices: Iterable[str]) -> None:
 
 def notice_writer(reporter: Reporter) -> Callable[[str], None]:
     """Let a reporter write notices as `write_notices` does."""
-    return lambda notice: reporter.write_note(in_flags(notice))
+    return lambda notice: reporter.write_line(f"note: {in_flags(notice)}")
 
 
 @contextlib.contextmanager
