@@ -41,7 +41,7 @@ from oocpr.ingest.spill.partition import (
 )
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import MAX_NODES, Block, NameBlock, NodeBlock, Source, Strings
-from oocpr.system import resident
+from oocpr.system import resident, spans
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
@@ -154,10 +154,9 @@ def spill(
 def split_runs(file: SpillFile, edges: int, nodes: int, *, weighted: bool) -> list[KeyRun]:
     """Divide the keys of a file, uint64, each with a weight behind it or not, into runs of like sizes."""
     step = max(1, -(-edges // _PARTS))
-    starts = range(0, edges, step)
     return [
-        KeyRun.of_words(file, start, min(step, edges - start), 0, nodes << 32, weighted=weighted)
-        for start in starts
+        KeyRun.of_words(file, first, stop - first, 0, nodes << 32, weighted=weighted)
+        for first, stop in spans(edges, step)
     ]
 
 

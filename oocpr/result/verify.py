@@ -359,10 +359,8 @@ class _SpilledVector:
         self.size = size
 
     def chunks(self) -> Iterator[NDArray[np.float64]]:
-        for first in range(0, self.size, _WINDOW):
-            piece = np.empty(min(_WINDOW, self.size - first))
-            self._file.read(8 * first, piece)
-            yield piece
+        for first, stop in spans(self.size, _WINDOW):
+            yield self._file.read_array(np.float64, first, stop - first)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from oocpr.ingest.spill.files import SpillDir, SpillFile, require_disk
 from oocpr.ingest.spill.partition import KEY_BYTES, KeyRun, record_bytes, relabel_keys
 from oocpr.jit import entry
 from oocpr.sources.block import MAX_NODES, Source, Strings
-from oocpr.system import resident_after_trim
+from oocpr.system import resident_after_trim, spans
 
 if TYPE_CHECKING:
     from oocpr.progress import Progress
@@ -158,8 +158,8 @@ class _Parts:
 
 def _chunks(records: BlockDictionary) -> Iterator[tuple[int, NDArray[np.uint64]]]:
     """Yield the words of records, some at a time, with the number of the first of them."""
-    for first in range(0, records.count, _CHUNK):
-        yield first, records.words.read_array(np.uint64, first, min(_CHUNK, records.count - first))
+    for first, stop in spans(records.count, _CHUNK):
+        yield first, records.words.read_array(np.uint64, first, stop - first)
 
 
 def _find_places(

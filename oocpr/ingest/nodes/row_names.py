@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.strings import permute_strings, write_strings
 from oocpr.sources.block import MAX_NODES
-from oocpr.system import resident
+from oocpr.system import resident, spans
 
 if TYPE_CHECKING:
     from oocpr.ingest.nodes.strings import Piece, StringList
@@ -53,12 +53,10 @@ def ids_of_rows(
     # As where a bitmap holds the ids, so that the same graph makes the same store.
     kind = np.uint32 if lowest >= 0 and highest < MAX_NODES else np.int64
     if node_of_row is None:
-        return (
-            found.ids(first, min(_CHUNK, nodes - first)).astype(kind) for first in range(0, nodes, _CHUNK)
-        )
+        return (found.ids(first, stop - first).astype(kind) for first, stop in spans(nodes, _CHUNK))
     require(resident() + 8 * nodes + SLACK_BYTES, memory, "Putting ids in order")
     ids = found.ids(0, nodes)
-    return (ids[node_of_row[first : first + _CHUNK]].astype(kind) for first in range(0, nodes, _CHUNK))
+    return (ids[node_of_row[first:stop]].astype(kind) for first, stop in spans(nodes, _CHUNK))
 
 
 def names_of_rows(

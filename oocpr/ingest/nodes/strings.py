@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from oocpr.jit import entry
 from oocpr.store.node_data import spans_of_bytes, text_pieces
+from oocpr.system import spans
 
 if TYPE_CHECKING:
     from oocpr.ingest.spill.files import SpillDir
@@ -68,8 +69,8 @@ class StringFile:
     def pieces(self) -> Iterator[Piece]:
         """Yield all names in order, some at a time, as `append` takes them."""
         at = 0
-        for first in range(0, self.count, MAX_PIECE_NAMES):
-            lengths = self._lengths.read_array(np.uint32, first, min(MAX_PIECE_NAMES, self.count - first))
+        for first, stop in spans(self.count, MAX_PIECE_NAMES):
+            lengths = self._lengths.read_array(np.uint32, first, stop - first)
             for part, size in _parts(lengths):
                 yield self._text.read_array(np.uint8, at, size), lengths[part]
                 at += size
@@ -86,10 +87,9 @@ class StringFile:
     def starts(self) -> list[int]:
         """Give the byte that every MAX_PIECE_NAMES-th name begins with."""
         found, at = [], 0
-        for first in range(0, self.count, MAX_PIECE_NAMES):
+        for first, stop in spans(self.count, MAX_PIECE_NAMES):
             found.append(at)
-            count = min(MAX_PIECE_NAMES, self.count - first)
-            at += int(self._lengths.read_array(np.uint32, first, count).sum(dtype=np.int64))
+            at += int(self._lengths.read_array(np.uint32, first, stop - first).sum(dtype=np.int64))
         return found
 
     def close(self) -> None:
@@ -259,8 +259,8 @@ def external_argsort(keys: NumberedStrings, spill_dir: SpillDir, space: int) -> 
     for low, bucket in zip([b"", *splitters], buckets, strict=True):
         if low + b"\0" in splitters:
             # All keys from this one to the next possible are equal.
-            for first in range(0, bucket.count, MAX_PIECE_NAMES):
-                yield bucket.numbers(first, min(MAX_PIECE_NAMES, bucket.count - first))
+            for first, stop in spans(bucket.count, MAX_PIECE_NAMES):
+                yield bucket.numbers(first, stop - first)
             bucket.close()
         else:
             yield from external_argsort(bucket, spill_dir, space)
