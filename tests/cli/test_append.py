@@ -13,6 +13,8 @@ import pytest
 
 import oocpr
 
+from .conftest import contents
+
 if TYPE_CHECKING:
     Run = Callable[..., Any]
 
@@ -28,10 +30,6 @@ def old(tmp_path: Path) -> Path:
     """A graph of almost sixty thousand links."""
     oocpr.import_graph(write(tmp_path / "old.txt", 0, 59_940), tmp_path / "old.zarr")
     return tmp_path / "old.zarr"
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 @pytest.mark.long

@@ -19,6 +19,8 @@ from distributed import LocalCluster
 
 import oocpr
 
+from .conftest import contents
+
 if TYPE_CHECKING:
     Run = Callable[..., Any]
 
@@ -28,10 +30,6 @@ def links(tmp_path: Path) -> Path:
     path = tmp_path / "links.txt"
     np.savetxt(path, np.random.default_rng(3).integers(0, 900, (9000, 2)), "%d")
     return path
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 @pytest.mark.long

@@ -17,14 +17,12 @@ import pytest
 import oocpr
 from oocpr.sources.rmat import Rmat
 
+from .conftest import contents
+
 if TYPE_CHECKING:
     Run = Callable[..., Any]
 
 RMAT = ("generate", "rmat", "--scale", 18, "--resume")
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 def wait_for(journal: Path, lines: int, seconds: float = 60) -> None:

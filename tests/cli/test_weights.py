@@ -18,6 +18,8 @@ from scipy.sparse import coo_array, csr_array, diags_array, save_npz
 
 import oocpr
 
+from .conftest import contents
+
 if TYPE_CHECKING:
     Run = Callable[..., Any]
 
@@ -49,10 +51,6 @@ def sources(links: coo_array, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 ROWS_OF_MTX = "Nodes are numbered from 0, as in SciPy: node 0 is row 1 of"
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 @pytest.mark.parametrize("duplicates", ["merge", "sum"])
