@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -96,3 +97,11 @@ def contents():
         return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
     return read
+
+
+@pytest.fixture
+def cores():
+    """Leave this process so many of the processors it may use, as a scheduler does."""
+    before = os.sched_getaffinity(0)
+    yield lambda count: os.sched_setaffinity(0, sorted(before)[:count])
+    os.sched_setaffinity(0, before)

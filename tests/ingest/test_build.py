@@ -1,5 +1,4 @@
 import itertools
-import os
 import subprocess
 import sys
 import zlib
@@ -18,14 +17,6 @@ from oocpr.store.graph import open_store
 from oocpr.system import resident
 
 PLENTY = 3 * 2**30
-
-
-@pytest.fixture
-def cores():
-    """Leave this process so many of the processors it may use, as a scheduler does."""
-    before = os.sched_getaffinity(0)
-    yield lambda count: os.sched_setaffinity(0, sorted(before)[:count])
-    os.sched_setaffinity(0, before)
 
 
 tails = st.one_of(st.integers(0, 6), st.integers(90, 95))

@@ -1,4 +1,3 @@
-import os
 from collections import defaultdict
 from itertools import product
 from pathlib import Path
@@ -19,14 +18,6 @@ from oocpr.store.graph import open_store
 from oocpr.system import resident
 
 PLENTY = 3 * 2**30
-
-
-@pytest.fixture
-def cores():
-    """Leave this process so many of the processors it may use, as a scheduler does."""
-    before = os.sched_getaffinity(0)
-    yield lambda count: os.sched_setaffinity(0, sorted(before)[:count])
-    os.sched_setaffinity(0, before)
 
 
 def read(path):
