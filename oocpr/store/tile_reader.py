@@ -58,7 +58,8 @@ class _EncodedChunks:
         """Bytes of each tile as stored, int64; None if only reading them would tell."""
         if not self._own or self._folder is None:
             return None
-        tiles = range(-(-self._edges // self._tile_edges))
+        # A graph without edges has a tile, too.
+        tiles = range(max(1, -(-self._edges // self._tile_edges)))
         try:
             # A path object for each would take ten times as long.
             return np.array([os.stat(self._file(tile)).st_size for tile in tiles])  # noqa: PTH116

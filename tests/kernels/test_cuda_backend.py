@@ -24,6 +24,7 @@ from oocpr.store.graph import open_store
 
 from ..engine.digraphs import Digraph, exact_ranks, random_digraph
 from ..engine.running import TILED, Passed, Stored, build, passes, plan_grouped, plan_of, rank
+from ..engine.weighted import WeightedGraph
 from .conftest import HOSTS, RUNS
 from .shim.host import HostDevice
 from .tiles import encoded, placed
@@ -174,6 +175,25 @@ def test_swapped_degrees_are_refused(device: Device, tmp_path: Path, name: str, 
     zarr.open_array(str(path / "out_degree"), mode="r+")[:] = degree
     with pytest.raises(DamagedError, match=r"a pass along all edges makes .* not those of the edges"):
         rank(open_store(path), backend=CudaBackend(device), method=name, stripes=stripes)
+
+
+@RUNS
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["mixed", "residual"])
+@pytest.mark.parametrize("nodes", [1, 3000])
+def test_a_graph_without_edges_has_its_one_tile_on_the_device(
+    device: Device, tmp_path: Path, nodes: int, name: str, weighted: bool
+) -> None:
+    graph, path = Digraph.of(nodes, []), tmp_path / "graph.zarr"
+    store = (
+        WeightedGraph.of(graph).write(path, 50) if weighted else build(open_source(graph.entries), path, 50)
+    )
+    sizes = store.tile_sizes()
+    assert sizes is not None
+    assert len(sizes) == store.tiles == 1
+    run = rank(store, backend=CudaBackend(device), method=name)
+    assert run.converged
+    assert np.abs(run.ranks - 1 / nodes).sum() <= run.error_bound + 1e-14
 
 
 class Quiet(CudaBackend):
