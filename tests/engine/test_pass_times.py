@@ -234,6 +234,14 @@ def test_a_fit_is_the_least_squares_of_numbers_that_are_not_negative(tiles):
     assert found == pytest.approx(least, rel=1e-6, abs=1e-9)
 
 
+def test_where_there_are_no_edges_rows_take_all_of_the_time():
+    edges, rows = np.zeros(2), np.array([100.0, 300.0])
+    edge, row = fitted(edges, rows, np.array([0.1, 0.3]))
+    assert edge == 0
+    assert row == pytest.approx(1e-3)
+    assert extrapolate({1: 0.3}, edges, rows) == pytest.approx(np.array([0.1, 0.3]))
+
+
 def test_rounds_after_the_first_tell_what_tiles_and_bytes_take():
     whole = Trace()
     trace = whole.part("device 1")

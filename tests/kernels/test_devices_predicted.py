@@ -233,6 +233,16 @@ def test_fewer_tiles_than_devices_are_predicted(named: list[str]) -> None:
     assert [way.name for way in plan.ways if way.taken] == ["whole"]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_graph_without_edges_is_predicted_and_ranked(named: list[str], count: int) -> None:
+    with Stored(Digraph.of(40, []), 50) as store:
+        run = oocpr.pagerank(
+            store.path, device=",".join(named[:count]), method="mixed", predict=True, personalization={7: 1.0}
+        )
+    assert 0 < (run.run.predicted or {})["seconds"] < 60
+    assert run.to_numpy().tolist() == [node == 7 for node in range(40)]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("on_each", [0, 2])
 def test_a_run_on_devices_that_were_measured_has_the_same_bits(devices: list[Device], on_each: int) -> None:

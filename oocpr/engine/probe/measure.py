@@ -152,7 +152,7 @@ def _loading_samples(plan: Plan, works: list[DeviceWork]) -> list[list[TileSampl
 
 
 def _rate(edges: float, seconds: float) -> float:
-    return edges / seconds if seconds else math.inf
+    return edges / seconds if edges and seconds else math.inf
 
 
 def load_compiled(store: RankedStore, plan: Plan, settings: Settings) -> None:

@@ -126,7 +126,8 @@ class DeviceWork:
 
     def _sampled(self) -> int:
         """Tiles of a kind that are measured, if there are as many."""
-        edges, device = self.stats.tile_edges, self.device
+        # Groups of a graph without edges have none.
+        edges, device = max(1, self.stats.tile_edges), self.device
         if device is None:
             return max(SAMPLED, SAMPLED_EDGES // edges)
         return max(DEVICE_SAMPLED, min(DEVICE_TILES, DEVICE_EDGES // edges))
@@ -272,15 +273,18 @@ def tile_timings(
 def fitted(
     edges: NDArray[np.float64], rows: NDArray[np.float64], seconds: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Seconds per edge and a row, neither below zero, by least squares; all of edges if they cannot say."""
+    """Seconds per edge and a row, neither below zero, by least squares; all of edges if they cannot say.
+
+    Where there are no edges all is of rows.
+    """
     # Numbers of edges and of rows may be orders of magnitude apart.
-    scale = edges.max(), max(1.0, rows.max())
+    scale = max(1.0, edges.max()), max(1.0, rows.max())
     columns = np.stack([edges / scale[0], rows / scale[1]], axis=1)
     (edge, row), _, rank, _ = np.linalg.lstsq(columns, seconds)
     # The least squares of two numbers, one of which must not be negative and is, have it at zero.
-    if rank < 2 or row < 0:
+    if edges.any() and (rank < 2 or row < 0):
         edge, row = _fit_one(columns[:, 0], seconds), 0.0
-    elif edge < 0:
+    elif rank < 2 or edge < 0:
         edge, row = 0.0, _fit_one(columns[:, 1], seconds)
     return float(edge / scale[0]), float(row / scale[1])
 
@@ -317,7 +321,7 @@ def extrapolate(
     seconds = np.array([some[tile] for tile in tiles.tolist()])
     row = fitted(edges[tiles], rows[tiles], seconds)[1]
     # No tile takes less than its rows alone: one that seems to was brought faster than others.
-    edge = np.maximum(0.0, seconds - row * rows[tiles]) / edges[tiles]
+    edge = np.maximum(0.0, seconds - row * rows[tiles]) / np.maximum(1.0, edges[tiles])
     all_tiles: NDArray[np.float64] = np.interp(np.arange(len(edges)), tiles, edge) * edges + row * rows
     return all_tiles
 
