@@ -283,7 +283,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
         plan, tiled = _plan_segmented(store, stats, wanted, devices, explain=request.explain)
     elif devices or request.free:
         if not request.free:
-            _check_devices(devices, request)
+            _check_devices(devices, request, stats.tiles)
         wanted = replace(wanted, device_memory=_device_memory(devices, request))
         plan, tiled = plan_for_devices(
             store, stats, wanted, () if request.free else devices, explain=request.explain
@@ -366,14 +366,16 @@ def plan_request(settings: Settings, **more: Any) -> PlanRequest:
     )
 
 
-def _check_devices(devices: tuple[str, ...], request: RunRequest) -> None:
-    """Refuse what devices of this process do not go with."""
+def _check_devices(devices: tuple[str, ...], request: RunRequest, tiles: int) -> None:
+    """Refuse what devices of this process do not go with; the graph has so many tiles."""
     if not request.alone:
         raise UsageError(
             f"devices {', '.join(devices)} are of one process and a Dask client was given.",
             "Use device cuda, which each worker has its own of, or leave the client out.",
         )
-    if len(devices) > 1 and request.stripes not in (None, len(devices)):
+    # A run over fewer tiles than devices has as many stripes as tiles, and goes on with these.
+    usual = len(devices), min(len(devices), tiles)
+    if len(devices) > 1 and request.stripes not in (None, *usual):
         raise UsageError(
             f"{request.stripes} stripes were asked for on {len(devices)} devices.",
             "Leave the stripes out: each device has one.",

@@ -233,6 +233,15 @@ def test_fewer_tiles_than_devices_are_predicted(named: list[str]) -> None:
     assert [way.name for way in plan.ways if way.taken] == ["whole"]
 
 
+def test_a_run_over_fewer_tiles_than_devices_that_was_kept_goes_on(named: list[str], tmp_path: Path) -> None:
+    how: dict[str, Any] = {"device": ",".join(named), "method": "mixed"}
+    with Stored(GRAPH, 2**20) as store:
+        whole = oocpr.pagerank(store.path, **how)
+        oocpr.pagerank(store.path, **how, checkpoint=tmp_path / "kept", max_passes=3)
+        again = oocpr.pagerank(store.path, **how, checkpoint=tmp_path / "kept", resume=True)
+    assert again.to_numpy().tobytes() == whole.to_numpy().tobytes()
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_graph_without_edges_is_predicted_and_ranked(named: list[str], count: int) -> None:
     with Stored(Digraph.of(40, []), 50) as store:
