@@ -133,9 +133,9 @@ Past the page cache, from a disk that gives 3.2 GB/s, a new process takes 2.60 s
 """
 START_LARGE = """
 R-MAT of 2^28 and 2^30 nodes as drawn, and the first by out-degree, files in the page cache, which gives 43
-GB/s to eight threads, 33 for the one by out-degree; the largest
-has two runs that count. All tiles stay on the device, of whose memory runs take 36.6 and 85.6
-GiB; of the host's they take 22 and 18 % of the bytes of the tiles. A later pass takes 89 and 434 ms.
+GB/s to eight threads, 33 where they are by out-degree; the largest has two runs that count. All tiles stay on
+the device, of whose memory runs take 36.6 and 85.6 GiB as drawn; of the host's they take 22 and 18 % of the
+bytes of the tiles. A later pass takes 89 and 434 ms, 38 by out-degree.
 """
 KERNELS = """
 Groups of tiles decoded and multiplied by the product that `--kernel` names; in brackets, per pass, what is
