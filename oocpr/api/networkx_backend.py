@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
+from numbers import Real
 from operator import neg
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -360,6 +361,8 @@ def hits(
     graph = _taken(G, nstart=nstart, tol=tol)
     if not len(graph):
         return {}, {}
+    if max_iter < 1:
+        raise nx.PowerIterationFailedConvergence(max_iter)
     source, options = graph.source("weight")
     found = centrality.hits(source, tol=tol, max_passes=max_iter, **options)
     if not normalized:
@@ -373,7 +376,7 @@ def hits(
 
 def _is_simple(nstart: Any = None, alpha: Any = 0.1, beta: Any = 1.0, tol: Any = 1e-6) -> bool:
     """Tell whether there is no start, and alpha and beta are numbers above 0, and tol one below 1 as well."""
-    if nstart is not None or isinstance(beta, Mapping):
+    if nstart is not None or not all(isinstance(number, Real) for number in (alpha, beta, tol)):
         return False
     return bool(0 < alpha < np.inf and 0 < beta < np.inf and 0 < tol < 1)
 

@@ -106,12 +106,17 @@ def modules_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
+SUITES = [
+    "networkx.algorithms.link_analysis",
+    *(f"networkx.algorithms.centrality.tests.test_{name}_centrality" for name in ("katz", "eigenvector")),
+]
+
+
 @pytest.mark.long
 def test_networkx_passes_its_own_tests() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    suite = "networkx.algorithms.link_analysis.tests.test_pagerank"
     done = subprocess.run(
-        [*command, "-c", os.devnull, "--pyargs", suite],
+        [*command, "-c", os.devnull, "--pyargs", *SUITES],
         env=environment(NETWORKX_TEST_BACKEND="oocpr", NETWORKX_FALLBACK_TO_NX="True"),
         capture_output=True,
         text=True,
