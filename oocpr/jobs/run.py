@@ -38,7 +38,7 @@ from oocpr.jobs.results import (
 )
 from oocpr.jobs.status import PROGRESS, ProgressFile
 from oocpr.jobs.steps import Decision, Record, Stamp, Step, broken_limits, decide, options_of
-from oocpr.jobs.time_limit import ended_at
+from oocpr.jobs.time_limit import call_until
 from oocpr.sources.files import check_apart, input_file, input_files, stamp
 from oocpr.store.atomic import check_writable, naming_failures, remove
 from oocpr.system import resident_after_trim
@@ -326,24 +326,22 @@ class _Run:
             }
             for step in self._decision.steps:
                 alone = step != Step.RANK or not job.is_kept
-                with self._shown.step(step), _naming_the_job(), self._in_time(alone=alone):
-                    calls[step]()
+                with self._shown.step(step), _naming_the_job():
+                    self._in_time(calls[step], alone=alone)
                 if step in (Step.RANK, Step.COMPARE):
                     continue
                 _LOG.info("%s: done in %s", step, format_seconds(self._shown.seconds[step]))
 
-    @contextmanager
-    def _in_time(self, *, alone: bool) -> Iterator[None]:
-        """End the block when the time limit is over; `alone`: nothing inside looks at the clock."""
+    def _in_time(self, call: Callable[[], None], *, alone: bool) -> None:
+        """Call, and end that when the time limit is over; `alone`: nothing inside looks at the clock."""
         if self._deadline is None or not alone or threading.current_thread() is not threading.main_thread():
-            yield
+            call()
             return
         late = StoppedError(
             f"the job was stopped: its time limit of {format_seconds(self._job.time_limit or 0)} is over.",
             _AGAIN,
         )
-        with ended_at(self._deadline, late):
-            yield
+        call_until(self._deadline, call, late)
 
     @contextmanager
     def _given(self) -> Iterator[dict[str, Any]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 
 from oocpr.signals import loses_exceptions
@@ -15,27 +14,32 @@ _ALARM_INTERVAL = 0.01
 """Seconds after which the signal comes again, since what is raised may be lost."""
 
 
-@contextmanager
-def ended_at(deadline: float, late: Exception) -> Iterator[None]:
-    """Raise `late` in the block, which the main thread runs, when `time.monotonic` has come to `deadline`."""
+class _Late(BaseException):
+    """What the signal raises anywhere: no code takes it for a failure of its own, as it does an OSError."""
+
+
+def call_until(deadline: float, call: Callable[[], None], late: Exception) -> None:
+    """Call in the main thread; raise `late` if that lasts until `time.monotonic` has come to `deadline`."""
+    ended = _Late()
 
     def stop(_: int, frame: FrameType | None) -> None:
-        # The signal comes again, until the block is left, since what is raised may be lost.
-        if not loses_exceptions(frame) and not is_handled(late):
-            raise late
+        # The signal comes again, until the call is left, since what is raised may be lost.
+        if not loses_exceptions(frame) and not is_handled(ended):
+            raise ended
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(1e-3, deadline - time.monotonic()), _ALARM_INTERVAL)
     try:
-        yield
-    except Exception as error:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, deadline - time.monotonic()), _ALARM_INTERVAL)
+            call()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+    except (Exception, _Late) as error:
         # A lock that is left between two of its steps raises an error of its own.
-        if error is not late and _has_come_of(late, error):
+        if _has_come_of(ended, error):
             raise late from None
         raise
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def is_handled(error: BaseException) -> bool:
