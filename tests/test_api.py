@@ -507,6 +507,8 @@ def test_power_iteration_reads_what_it_can_converge_with(graph: oocpr.Graph) -> 
     assert ranks.run.reads == "float64"
     with pytest.raises(oocpr.UsageError, match="stalls above tol 1e-10"):
         oocpr.pagerank(graph, method="power", reads="bits16")
+    with pytest.raises(oocpr.UsageError, match=r"loses its small numbers\. Use reads float64"):
+        oocpr.pagerank(graph, method="power", reads="bits8", tol=0.5)
 
 
 class TestStart:

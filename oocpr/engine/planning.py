@@ -120,10 +120,11 @@ def asked_settings(method: str, reads: str | None, **others: Any) -> Settings:
         method=chosen, reads=reads or DEFAULT_READS.get(chosen) or usual_reads(damping), **others
     )
     unit = READS[settings.reads].unit_rounding
-    if chosen == "power" and unit > settings.tol:
+    if chosen == "power" and (unit > settings.tol or settings.reads == "bits8"):
+        stalls = f"stalls above tol {settings.tol:g}" if unit > settings.tol else "loses its small numbers"
         raise UsageError(
-            f"power iteration rounds its iterate to reads {settings.reads}, by up to {unit:.1e}, and stalls "
-            f"above tol {settings.tol:g}.",
+            f"power iteration rounds its iterate to reads {settings.reads}, by up to {unit:.1e}, and "
+            f"{stalls}.",
             "Use reads float64, or a method that keeps an exact residual: mixed or residual.",
         )
     return settings
