@@ -310,7 +310,7 @@ class CudaBackend(Streams):
             number, sizes.tiles, begin, end - begin, begin - spec.row_begin, place, sizes.places
         )
         with self._device, self._lock:
-            inside, diagonal = self._is_swept_inside(state, tile, step)
+            inside, diagonal = self._inner_sweeps(state, tile, step)
             self._make_room(swept.owned if inside else 0)
             sums, local = self._sums, self._local
             part = reads if isinstance(reads, PartitionedGatherVector) else None
@@ -345,7 +345,7 @@ class CudaBackend(Streams):
                     later.append(sweep)
         return swept
 
-    def _is_swept_inside(self, state: RowState, tile: DeviceGroup, step: SweepStep) -> tuple[bool, bool]:
+    def _inner_sweeps(self, state: RowState, tile: DeviceGroup, step: SweepStep) -> tuple[bool, bool]:
         """Whether rows are swept inside a group, and whether in its diagonal blocks."""
         inside = state.spec.proposals and step.sweeps > 1
         # They are found in what stays, and know nothing of weights.
@@ -354,7 +354,7 @@ class CudaBackend(Streams):
     def prepare_group(self, state: RowState, tile: DeviceGroup, first: int, step: SweepStep) -> None:
         """Make what sweeping a group needs, so that nothing is made or waited for then."""
         with self._device, self._lock:
-            inside, diagonal = self._is_swept_inside(state, tile, step)
+            inside, diagonal = self._inner_sweeps(state, tile, step)
             self._make_room(tile.sizes.rows if inside else 0)
             if diagonal:
                 self._diagonal_blocks(tile, first, state.spec.nodes)
