@@ -272,24 +272,20 @@ class Device:
         if out is None:
             out = np.empty(array.shape, array.dtype)
         touch(out.reshape(-1).view(np.uint8))
-        self.bring_to(out, array)
+        self._copy(array, out, bring=True)
         return out
-
-    def bring_to(self, here: NDArray[Any], array: Any, *, reachable: bool = False) -> None:
-        """Bring a long array to memory that is there, which the device can reach or gets to."""
-        self._copy(array, here, bring=True, reachable=reachable)
 
     def put(self, array: Any, values: NDArray[Any]) -> None:
         """Put a long array of the host into one of the device, once what was launched has run."""
         self._copy(array, np.ascontiguousarray(values), bring=False)
 
-    def _copy(self, array: Any, here: NDArray[Any], *, bring: bool, reachable: bool = False) -> None:
+    def _copy(self, array: Any, here: NDArray[Any], *, bring: bool) -> None:
         with self._device:
             stream = self._whole_stream
             stream.wait_event(self.record_event())
             runtime = self.xp.cuda.runtime
             # To register what is small takes longer than it saves: 190 us for 240 KB, and 78 without.
-            reachable = reachable or here.nbytes < MIN_REGISTERED
+            reachable = here.nbytes < MIN_REGISTERED
             copy(runtime, stream, here, address_of(array), bring=bring, reachable=reachable)
 
     def can_read(self, values: Any) -> bool:
@@ -348,15 +344,12 @@ def address_of(array: Any) -> int:
     return int(data.ptr if hasattr(data, "ptr") else array.ctypes.data)
 
 
-def download(array: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Bring an array of a device to the host, into `out` or new memory, once what was launched has run."""
+def download(array: Any) -> NDArray[Any]:
+    """Bring an array of a device to the host, once what was launched has run."""
     if hasattr(array, "get"):
-        here: NDArray[Any] = array.get(out=out)
+        here: NDArray[Any] = array.get()
         return here
-    if out is None:
-        return np.asarray(array)
-    out[...] = array
-    return out
+    return np.asarray(array)
 
 
 def to_device(device: Device, values: NDArray[Any]) -> Any:

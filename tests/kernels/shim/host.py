@@ -340,10 +340,6 @@ class HostDevice:
         """See Device."""
         return np.positive(download(array), out=out)
 
-    def bring_to(self, here: Any, array: Any, *, reachable: bool = False) -> None:  # noqa: ARG002
-        """See Device."""
-        here[...] = download(array)
-
     def put(self, array: Any, values: Any) -> None:
         """See Device."""
         array[...] = values
