@@ -275,6 +275,14 @@ class HostBackend(Backend, Protocol):
     ) -> Any:
         """Do the same for a tile with weights, which are multiplied by `factor`, a power of two."""
 
+    def bring(self, array: NDArray[Any]) -> NDArray[Any]:
+        """See Backend."""
+        return array
+
+    def put(self, array: NDArray[Any], values: NDArray[Any]) -> None:
+        """See Backend."""
+        array[:] = values
+
 
 class ResidentPass(Protocol):
     """Passes of a stripe that exchanges nothing with others."""

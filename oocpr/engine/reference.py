@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.backend import RESTART, START, Floats, PushSums, TileSums, join_sums, kept_arrays
+from oocpr.engine.backend import RESTART, START, HostBackend, PushSums, TileSums, join_sums, kept_arrays
 from oocpr.engine.degree_check import column_marks
 from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.store.codec.mantissa_segments import join_segments
 from oocpr.store.codec.tiles import decode_tile
 
 if TYPE_CHECKING:
-    from oocpr.engine.backend import PushStep, StripeSpec, SweepStep
+    from oocpr.engine.backend import Floats, PushStep, StripeSpec, SweepStep
 
 
 @dataclass
@@ -44,7 +44,7 @@ class ReferenceTile(NamedTuple):
     weights: NDArray[np.float64]
 
 
-class ReferenceBackend:
+class ReferenceBackend(HostBackend):
     """NumPy, float64 throughout."""
 
     name = "reference"
@@ -256,14 +256,6 @@ class ReferenceBackend:
     def kept(self, state: ReferenceState) -> dict[str, Any]:
         """See Backend."""
         return kept_arrays(state.p, state.r, state.proposal, state.changes, state.steps)
-
-    def bring(self, array: NDArray[Any]) -> NDArray[Any]:
-        """See Backend."""
-        return array
-
-    def put(self, array: NDArray[Any], values: NDArray[Any]) -> None:
-        """See Backend."""
-        array[:] = values
 
 
 REGIONS, LONG, ABREAST = 8, 255, 16

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.backend import Floats, PushSums, StripeSpec, TileSums, join_sums, kept_arrays
+from oocpr.engine.backend import Floats, HostBackend, PushSums, StripeSpec, TileSums, join_sums, kept_arrays
 from oocpr.engine.cpu.gather import PIECE, SLICE_ROWS, SlicedEdges, TileCsr, slice_tile
 from oocpr.engine.cpu.local_sweeps import (
     BOUNDS,
@@ -168,7 +168,7 @@ class TileProduct(NamedTuple):
     weights: NDArray[np.float64] | None
 
 
-class CpuBackend:
+class CpuBackend(HostBackend):
     """numba on several threads, whose number changes no bit; for None as many as so many edges feed."""
 
     name = "cpu"
@@ -408,14 +408,6 @@ class CpuBackend:
         """See Backend."""
         rows = state.rows
         return kept_arrays(rows.p, rows.r, rows.push, rows.changes, rows.steps)
-
-    def bring(self, array: NDArray[Any]) -> NDArray[Any]:
-        """See Backend."""
-        return array
-
-    def put(self, array: NDArray[Any], values: NDArray[Any]) -> None:
-        """See Backend."""
-        array[:] = values
 
 
 def _tile_sums(sums: Sums, owned: int, step: SweepStep, peaks: bool, marks: int | None) -> TileSums:
