@@ -219,7 +219,7 @@ def timed(run: PlannedRun, request: RunRequest, progress: Progress) -> Plan:
         kernel=request.kernel,
         progress=progress,
     )
-    return replace(plan, forecast=measured.timed(rates).forecast)
+    return replace(plan, forecast=measured.timing(rates))
 
 
 def _product_of(kernel: str | None) -> str:

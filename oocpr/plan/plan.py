@@ -153,10 +153,6 @@ class Plan:
             loading=rates.loading,
         )
 
-    def timed(self, rates: Rates) -> Plan:
-        """Return the plan with the time that it takes by what was measured."""
-        return replace(self, forecast=self.timing(rates))
-
     def loaded(self, seconds: float) -> Plan:
         """Return the plan with the seconds in which a new process loads what is compiled."""
         if self.forecast is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(st
     rates = measure_rates(store, plan, settings, threads=1)
     assert math.isinf(rates.resident) == (kept == "none")
     assert math.isinf(rates.streamed) == (kept in ("decoded", "packed"))
-    timing = plan.timed(rates).forecast
+    timing = plan.timing(rates)
     for seconds in (timing.first, timing.each, timing.ends):
         # A minute for 12,000 edges would be none of a computer.
         assert 0 < seconds < 60
@@ -99,7 +100,7 @@ def test_tiles_are_told_as_they_are_read(stored, monkeypatch, kept, most):
 def test_a_graph_without_links_is_measured(stored):
     store = stored(type(GRAPH).of(3, []), 700)
     plan = plan_of(store, Settings())
-    timing = plan.timed(measure_rates(store, plan, Settings(), threads=1)).forecast
+    timing = plan.timing(measure_rates(store, plan, Settings(), threads=1))
     assert 0 < timing.each < 60
 
 
@@ -107,7 +108,7 @@ def test_a_plan_is_run_with_or_without_its_forecast(stored):
     store = stored(GRAPH, 700)
     settings = Settings()
     plan = plan_of(store, settings)
-    timed = plan.timed(measure_rates(store, plan, settings, threads=1))
+    timed = replace(plan, forecast=plan.timing(measure_rates(store, plan, settings, threads=1)))
     one, other = (rank_graph(store, which, settings, threads=1) for which in (plan, timed))
     assert one.ranks.tobytes() == other.ranks.tobytes()
 

@@ -99,8 +99,7 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(
     else:
         assert math.isinf(rates.resident) == (staying == "none")
         assert math.isinf(rates.streamed) == (staying == "all")
-    timing = plan.timed(rates).forecast
-    assert timing is not None
+    timing = plan.timing(rates)
     for seconds in (timing.first, timing.each, timing.ends):
         # A minute for 2,500 edges would be none of a computer.
         assert 0 < seconds < 60
@@ -122,10 +121,9 @@ def test_a_pass_is_predicted_to_take_as_long_as_its_slowest_stripe(
         measured, ranking = (
             tuple(PacedBackend(PacedDevice(shim_folder), edge=edge) for edge in each) for _ in range(2)
         )
-        timing = plan.timed(measure_rates(tiles, plan, chosen, backend=measured)).forecast
+        timing = plan.timing(measure_rates(tiles, plan, chosen, backend=measured))
         done = rank_graph(tiles, plan, chosen, backend=ranking)
         least = each[1] * (store.edges - 600)
-    assert timing is not None
     assert 0.99 * least < timing.each < 1.35 * least
     took = median(record.seconds for record in done.history[1:])
     assert timing.each == pytest.approx(took, rel=0.3)
@@ -153,9 +151,8 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
         # Whatever else the machine does lengthens the first pass, of which a probe has one, and a run.
         probes = [measure_rates(tiles, plan, chosen, backend=PacedBackend(device, **paces)) for _ in range(2)]
         rates = max(probes, key=lambda rates: rates.first)
-        timing = plan.timed(rates).forecast
+        timing = plan.timing(rates)
         runs = [rank_graph(tiles, plan, chosen, backend=PacedBackend(device, **paces)) for _ in range(2)]
-    assert timing is not None
     took = median(record.seconds for run in runs for record in run.history[1:])
     # Some of the tiles are measured; where kernels use the link too, rounds of them.
     assert rates.uploaded == pytest.approx(store.edges / link, rel=0.1 if rows_in_host else 0.05)
@@ -259,7 +256,8 @@ def test_a_run_on_devices_that_were_measured_has_the_same_bits(devices: list[Dev
     with Stored(GRAPH, 300) as store:
         plan, tiles = plan_for(store, chosen, len(devices), on_each, pinned=True)
         before = rank_graph(tiles, plan, chosen, backend=backends_of(devices))
-        timed = plan.timed(measure_rates(tiles, plan, chosen, backend=backends_of(devices)))
+        rates = measure_rates(tiles, plan, chosen, backend=backends_of(devices))
+        timed = replace(plan, forecast=plan.timing(rates))
         after = rank_graph(tiles, timed, chosen, backend=backends_of(devices))
     assert after.ranks.tobytes() == before.ranks.tobytes()
 

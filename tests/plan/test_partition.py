@@ -177,8 +177,7 @@ def test_tiles_pass_once_for_each_slice() -> None:
     assert plan.bytes_read == LARGE.column_bytes + (3 * plan.passes - 1) * passing
     # Reading is what takes time here; what is swept is measured with all slices.
     rates = Rates(store_bytes=1e8, resident=1e12, streamed=1e12, first=1e12, rows=1e12)
-    timing = plan.timed(rates).forecast
-    assert timing is not None
+    timing = plan.timing(rates)
     assert timing.each == pytest.approx(3 * passing / 1e8, rel=1e-2)
     assert timing.first == pytest.approx((LARGE.column_bytes + 2 * passing) / 1e8, rel=1e-2)
     shown, told = str(plan), plan.to_json()

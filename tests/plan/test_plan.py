@@ -227,7 +227,8 @@ def test_sweeps_are_chosen_by_the_share_inside_tiles_unless_asked_for():
 
 
 def test_the_json_has_the_keys_that_programs_read():
-    made = plan(ENOUGH.need.total).timed(RATES)
+    made = plan(ENOUGH.need.total)
+    made = replace(made, forecast=made.timing(RATES))
     told = json.loads(json.dumps(made.to_json()))
     assert {"tiers", "memory", "needed", "fits", "passes", "predicted_seconds"} <= told.keys()
     tiers = told["tiers"]
@@ -253,13 +254,14 @@ def test_kept_tiles_passing_ones_and_rows_take_their_own_time():
     passing = 16e6 / 5e7
     half = ENOUGH.need.total + 8 * FACTS.max_tile_bytes
     for memory, swept in ((2**40, tiles), (ENOUGH.need.total, passing), (half, (tiles + passing) / 2)):
-        timing = plan(memory).timed(RATES).forecast
+        timing = plan(memory).timing(RATES)
         assert timing.each == pytest.approx(swept + rows)
         assert timing.first == pytest.approx(16e6 / 2e7 + rows)
         assert timing.ends == pytest.approx(1e6 / 1e6)
         assert timing.loading == 0.25
-    made = plan(half).timed(RATES)
-    told = made.forecast
+    made = plan(half)
+    told = made.timing(RATES)
+    made = replace(made, forecast=told)
     assert made.seconds == pytest.approx(0.25 + 1 + told.first + (made.passes - 1) * told.each)
     assert made.predictions()["seconds"] == pytest.approx(made.seconds - 0.25)
 
@@ -267,10 +269,10 @@ def test_kept_tiles_passing_ones_and_rows_take_their_own_time():
 def test_a_slow_store_decides_how_long_passes_take_that_read_it():
     # 32 MB, half of them in every pass.
     slow = replace(RATES, store_bytes=1e6)
-    half = plan(ENOUGH.need.total + 8 * FACTS.max_tile_bytes).timed(slow).forecast
+    half = plan(ENOUGH.need.total + 8 * FACTS.max_tile_bytes).timing(slow)
     assert half.each == pytest.approx(16 + 0.1)
     assert half.first == pytest.approx(32 + 0.1)
-    assert plan(2**40).timed(slow).forecast.each == pytest.approx(0.16 + 0.1)
+    assert plan(2**40).timing(slow).each == pytest.approx(0.16 + 0.1)
 
 
 def test_what_takes_longest_decides_how_long_a_pass_takes():

@@ -168,8 +168,7 @@ def predicted(there: Streamed, settings: Settings, found: list[float]) -> dict[s
     assert tiers is not None, "a device computes"
     plan = planned(tiers.need.total)
     store = InMemory(coded.tile_rows, coded.source, there.degree).grouped(layout)
-    timing = plan.timed(measure_rates(store, plan, settings, backend="cuda")).forecast
-    assert timing is not None, "it was measured"
+    timing = plan.timing(measure_rates(store, plan, settings, backend="cuda"))
     return {"a pass": timing.each / float(np.median(found[1:])), "passes": plan.passes / len(found)}
 
 
