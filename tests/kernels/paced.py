@@ -106,11 +106,13 @@ class PacedBackend(CudaBackend):
         self._edge, self._row, self._push = edge, row, pushed
         self._reach = device.take_both if far else device.take
 
-    def sweep_tile(self, state: Any, reads: Any, tile: Any, rows: tuple[int, int], *how: Any) -> Any:
+    def sweep_tile(
+        self, state: Any, reads: Any, tile: Any, rows: tuple[int, int], *how: Any, **later: Any
+    ) -> Any:
         """See Backend."""
         self._paced.take(tile.sizes.edges * self._edge)
         self._reach((rows[1] - rows[0]) * self._row)
-        return super().sweep_tile(state, reads, tile, rows, *how)
+        return super().sweep_tile(state, reads, tile, rows, *how, **later)
 
     def make_push(self, state: Any, step: Any) -> tuple[Any, Callable[[], PushSums]]:
         """See Backend."""
