@@ -174,18 +174,14 @@ class CheckpointFolder:
 
     def clear(self) -> None:
         """Remove the checkpoint; in a folder, the folder as well."""
-        if self._remote:
-            sync(self._store(read_only=False).delete(DOCUMENT))
-        else:
-            # First, since without its arrays it would be a damaged one.
-            (Path(self.path) / DOCUMENT).unlink(missing_ok=True)
+        store = self._store(read_only=False)
+        # First, since without its arrays it would be a damaged one.
+        sync(store.delete(DOCUMENT))
         self.remove_passes(but=None)
-        if self._remote:
-            sync(self._store(read_only=False).delete(ROOT))
-            return
-        (Path(self.path) / ROOT).unlink(missing_ok=True)
-        with suppress(OSError):
-            Path(self.path).rmdir()
+        sync(store.delete(ROOT))
+        if not self._remote:
+            with suppress(OSError):
+                Path(self.path).rmdir()
 
     def _store(self, *, read_only: bool) -> Store:
         return open_url(self.path, read_only) if self._remote else LocalStore(self.path, read_only=read_only)
