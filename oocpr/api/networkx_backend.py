@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from oocpr.api import centrality, ranking
 from oocpr.api.graphs import Graph
 from oocpr.errors import InputError, UsageError
-from oocpr.result.names import names_of, strings_of
+from oocpr.result.names import names_of
 from oocpr.result.node_vectors import named_vector
 from oocpr.sources.block import Strings
 
@@ -114,7 +114,7 @@ class StoredGraph:
     def by_node(self, ranks: Ranks) -> dict[Any, float]:
         """Give the ranks by node; InputError if nodes share a name."""
         blocks = ranks.names.blocks(len(self))
-        names = (strings_of(block) if isinstance(block, Strings) else block.tolist() for block in blocks)
+        names = (block if isinstance(block, Strings) else block.tolist() for block in blocks)
         values = (chunk.tolist() for chunk in ranks.chunks())
         found = dict(zip(chain.from_iterable(names), chain.from_iterable(values), strict=True))
         if len(found) < len(self):

@@ -157,7 +157,7 @@ def in_memory(names: Names, nodes: int) -> Names:
     blocks = list(names.blocks(nodes))
     if not names.textual:
         return ListedNames(np.concatenate([np.empty(0, np.int64), *blocks]))
-    return ListedNames([text for block in blocks for text in strings_of(cast("Strings", block))])
+    return ListedNames([text for block in blocks for text in cast("Strings", block)])
 
 
 def block_of(names: Sequence[Name], textual: bool) -> Block:
@@ -201,12 +201,6 @@ def text_of(block: Block) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
     assert isinstance(block, Strings)
     lengths = (block.ends - block.starts).astype(np.uint32)
     return (block.text[block.starts[0] : block.ends[-1]] if lengths.size else block.text[:0]), lengths
-
-
-def strings_of(block: Strings) -> list[str]:
-    """Make a string of each text."""
-    text = block.text.tobytes()
-    return [text[a:b].decode() for a, b in zip(block.starts.tolist(), block.ends.tolist(), strict=True)]
 
 
 def name_at(block: Block, place: int) -> Name:

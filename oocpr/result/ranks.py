@@ -20,15 +20,7 @@ from numpy.typing import NDArray
 from oocpr.engine.top_k import largest
 from oocpr.errors import InputError, SetupError, UsageError
 from oocpr.html import html_table
-from oocpr.result.names import (
-    block_of,
-    find_rows,
-    in_memory,
-    permute_names,
-    strings_of,
-    valid_names,
-    zip_blocks,
-)
+from oocpr.result.names import block_of, find_rows, in_memory, permute_names, valid_names, zip_blocks
 from oocpr.store.remote import is_url, local_file
 from oocpr.units import format_error_bound, format_passes, printable
 
@@ -373,7 +365,7 @@ class Ranks:
             return
         every = permute_names(self.names.blocks(self.nodes), rows, self.nodes, Path(tempfile.gettempdir()))
         for _, ranks, names in zip_blocks(steps, iter([values]), every):
-            yield ranks, strings_of(names)
+            yield ranks, list(names)
 
     def to_numpy(self) -> NDArray[np.float64]:
         """Give all ranks in store order: float64, shape (nodes,)."""

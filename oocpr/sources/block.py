@@ -45,6 +45,11 @@ class Strings:
         """Select names, without a copy of their text."""
         return Strings(self.text, self.starts[which], self.ends[which])
 
+    def __iter__(self) -> Iterator[str]:
+        text = self.text.tobytes()
+        for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
+            yield text[start:end].decode()
+
 
 @dataclass(frozen=True)
 class EdgeBlock:

@@ -182,9 +182,7 @@ class FileLabels:
 
     def __iter__(self) -> Iterator[str]:
         for names in self.strings():
-            text = names.text.tobytes()
-            for start, end in zip(names.starts.tolist(), names.ends.tolist(), strict=True):
-                yield text[start:end].decode()
+            yield from names
 
     def strings(self) -> Iterator[Strings]:
         """Yield labels without a Python object for each."""

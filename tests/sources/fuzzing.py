@@ -465,8 +465,6 @@ def outcome(name, folder, files, opened):
     from oocpr.sources import FORMATS as FORMAT_OPTIONS
     from oocpr.sources import open_source
 
-    from .reading import strings
-
     for file, data in files.items():
         (folder / file).write_bytes(data)
     options = {"format": Path(name).stem}
@@ -478,7 +476,7 @@ def outcome(name, folder, files, opened):
         source = open_source(folder / opened, **options)
         source.reserve = reserve
         for block in source.blocks(50):
-            ends = [strings(end) if hasattr(end, "text") else end.tolist() for end in (block.src, block.dst)]
+            ends = [end if hasattr(end, "text") else end.tolist() for end in (block.src, block.dst)]
             found += zip(*ends, strict=True)
             assert len(found) < 10**6, "more edges than a damaged file can hold"
         if (source.nodes or 0) > 10**6:

@@ -24,16 +24,11 @@ class Graph:
         return [(self.nodes[u], self.nodes[v]) for u, v in self.edges]
 
 
-def strings(names: Strings) -> list[str]:
-    text = names.text.tobytes()
-    return [text[a:b].decode() for a, b in zip(names.starts.tolist(), names.ends.tolist(), strict=True)]
-
-
 def read(source: Source, max_edges: int = 3) -> Graph:
     graph = Graph()
     for block in source.blocks(max_edges):
         if isinstance(block, NodeBlock):
-            given = strings(block.nodes) if isinstance(block.nodes, Strings) else block.nodes.tolist()
+            given = block.nodes if isinstance(block.nodes, Strings) else block.nodes.tolist()
             for node in given:
                 graph.nodes.setdefault(node, len(graph.nodes))
             continue
@@ -42,7 +37,7 @@ def read(source: Source, max_edges: int = 3) -> Graph:
             assert block.src.dtype in (np.uint32, np.int64)
             src, dst = block.src.tolist(), block.dst.tolist()
         else:
-            src, dst = strings(block.src), strings(block.dst)
+            src, dst = list(block.src), list(block.dst)
         assert 0 < len(src) == len(dst) <= max_edges
         assert block.weight is None or len(block.weight) == len(src)
         for u, v in zip(src, dst, strict=True):

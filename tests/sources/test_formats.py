@@ -20,7 +20,7 @@ from oocpr.sources import FORMATS, open_source
 from oocpr.sources.block import MAX_NODES
 from oocpr.sources.registry import guess_format
 
-from .reading import read, strings
+from .reading import read
 
 
 def edges_of(source, max_edges: int = 3) -> list[tuple[int, int]]:
@@ -373,9 +373,7 @@ def test_names_are_what_python_splits(tmp_path_factory, pairs, max_edges):
     source = open_source(path, format="names", header=False)
     if all(len(pair) == 2 and all(pair) for pair in expected) and expected:
         blocks = list(source.blocks(max_edges))
-        found = [
-            pair for block in blocks for pair in zip(strings(block.src), strings(block.dst), strict=True)
-        ]
+        found = [pair for block in blocks for pair in zip(block.src, block.dst, strict=True)]
         assert found == expected
     else:
         with pytest.raises(InputError):
