@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import pytest
 import oocpr
 
 from ..engine.digraphs import random_digraph
-from ..engine.weighted import WeightedGraph, weights_of
+from ..engine.weighted import WeightedGraph, weigh
 
 if TYPE_CHECKING:
     Run = Callable[..., Any]
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def graph() -> WeightedGraph:
-    bare = WeightedGraph.of(random_digraph(200, 900, 3))
-    return replace(bare, weight=weights_of(np.random.default_rng(1), len(bare.src), "reals"))
+    return weigh(random_digraph(200, 900, 3), 1, "reals")
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from oocpr.sources import open_source
 from .digraphs import digraphs, exact_ranks, fewer, product
 from .running import Stored, build
 from .test_scc import knotted
-from .weighted import KINDS, WeightedGraph, weighted_graphs, weights_of
+from .weighted import KINDS, WeightedGraph, weigh, weighted_graphs
 
 
 def settings_of(**how):
@@ -92,8 +92,7 @@ def test_the_true_error_is_below_its_bound_where_edges_have_weights(graph, data)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_components_with_weights_are_right_with_the_same_bits_in_any_block(tmp_path, dense, kind):
-    bare = WeightedGraph.of(knotted())
-    weighted = WeightedGraph.of(knotted(), weights_of(np.random.default_rng(4), len(bare.src), kind))
+    weighted = weigh(knotted(), 4, kind)
     loaded = load_scc_graph(weighted.write(tmp_path / "w.zarr", 50_000))
     outcomes, ranks = ranks_of(loaded, seeds_of(dense))
     assert outcomes.converged.all()

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
@@ -30,7 +29,7 @@ from oocpr.errors import DamagedError, LostError, UsageError
 
 from .digraphs import random_digraph
 from .running import Stored, rank, rank_whole
-from .weighted import WeightedGraph, weights_of
+from .weighted import weigh
 
 GRAPH = random_digraph(2000, 12_000, seed=12)
 STRIPES = 4
@@ -90,9 +89,7 @@ def test_reproducible_ranks_have_the_bits_of_this_process_if_nobody_says_how_man
 
 @pytest.mark.long
 def test_workers_rank_weighted_graphs_with_the_bits_of_this_process(client, tmp_path):
-    bare = WeightedGraph.of(GRAPH)
-    graph = replace(bare, weight=weights_of(np.random.default_rng(1), len(bare.src), "reals"))
-    store = graph.write(tmp_path / "g.zarr", 700)
+    store = weigh(GRAPH, 1, "reals").write(tmp_path / "g.zarr", 700)
     alone = rank(store, stripes=STRIPES)
     run = rank(store, stripes=STRIPES, client=scaled(client, 2), backend="auto")
     assert np.array_equal(run.ranks, alone.ranks)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from oocpr.engine.run import rank_graph
@@ -19,7 +18,7 @@ from oocpr.store.graph import open_store
 
 from .digraphs import random_digraph
 from .running import build, plan_of
-from .weighted import WeightedGraph, weights_of
+from .weighted import weigh
 
 if TYPE_CHECKING:
     from oocpr.store.graph import GraphStore
@@ -32,9 +31,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> GraphStore:
     if request.param == "plain":
         built = build(open_source(graph.entries), tmp_path / "graph.zarr", 8192)
     else:
-        bare = WeightedGraph.of(graph)
-        weights = weights_of(np.random.default_rng(1), len(bare.src), "reals")
-        built = replace(bare, weight=weights).write(tmp_path / "graph.zarr", 8192)
+        built = weigh(graph, 1, "reals").write(tmp_path / "graph.zarr", 8192)
     if not built.takes_direct_reads():
         pytest.skip("the file system of temporary files takes no direct reads")
     return built

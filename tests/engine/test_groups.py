@@ -16,7 +16,7 @@ from oocpr.plan.forecast import DEVICE_MIXING
 
 from .digraphs import random_digraph
 from .running import planned_run
-from .weighted import WeightedGraph, weights_of
+from .weighted import weigh
 
 GRAPH = random_digraph(3000, 20_000, seed=4)
 
@@ -172,9 +172,7 @@ def test_processors_get_the_stored_tiles(opened, alone):
 
 
 def test_groups_of_a_weighted_graph_have_room_for_their_weights(tmp_path):
-    bare = WeightedGraph.of(GRAPH)
-    weight = weights_of(np.random.default_rng(6), len(bare.src), "counts")
-    graph = replace(bare, weight=weight)
+    graph = weigh(GRAPH, 6, "counts")
     opened = Graph(graph.write(tmp_path / "graph.zarr", 1000))
     for how, stripes in ((DEVICE, 1), (SEVERAL, 3)):
         _, plan, store = planned_run(opened.store, SETTINGS, **how, **HOW)

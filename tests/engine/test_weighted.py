@@ -23,7 +23,7 @@ from oocpr.errors import DamagedError, UsageError
 
 from .digraphs import fewer, random_digraph, teleports
 from .running import KEPT, PLENTY, TILED, passes, plan_of, rank
-from .weighted import KINDS, WeightedGraph, weighted_graphs, weights_of
+from .weighted import KINDS, WeightedGraph, random_weighted, weighted_graphs, weights_of
 
 if TYPE_CHECKING:
     from oocpr.store.graph import GraphStore
@@ -37,11 +37,6 @@ CONVERGENT = [
 def quick(*kinds: str) -> list[Any]:
     """All kinds of weights; those that are not named with --run-slow only."""
     return [pytest.param(kind, marks=[] if kind in kinds else pytest.mark.slow) for kind in KINDS]
-
-
-def random_weighted(nodes: int, links: int, seed: int, kind: str = "reals") -> WeightedGraph:
-    bare = WeightedGraph.of(random_digraph(nodes, links, seed))
-    return replace(bare, weight=weights_of(np.random.default_rng(seed), len(bare.src), kind))
 
 
 @pytest.fixture(scope="module")

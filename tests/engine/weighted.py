@@ -14,7 +14,7 @@ from oocpr.store.graph import GraphStore, open_store
 from oocpr.store.writer import GraphWriter
 
 from ..store.writing import add_tile
-from .digraphs import Digraph, digraphs
+from .digraphs import Digraph, digraphs, random_digraph
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,16 @@ def weights_of(rng: np.random.Generator, count: int, kind: str) -> NDArray[np.fl
     if kind == "reals":
         return np.where(rng.random(count) < 0.1, 0.0, rng.random(count))
     return np.ldexp(rng.random(count), rng.integers(-6, 7, count)) * 1e-200
+
+
+def weigh(graph: Digraph, seed: int, kind: str) -> WeightedGraph:
+    """Give the links of a graph weights at random; `kind` as above."""
+    bare = WeightedGraph.of(graph)
+    return replace(bare, weight=weights_of(np.random.default_rng(seed), len(bare.src), kind))
+
+
+def random_weighted(nodes: int, links: int, seed: int, kind: str = "reals") -> WeightedGraph:
+    return weigh(random_digraph(nodes, links, seed), seed, kind)
 
 
 KINDS = ("counts", "floats", "reals", "wide")

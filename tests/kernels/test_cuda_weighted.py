@@ -22,9 +22,8 @@ from oocpr.engine.stripe import Job
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import UsageError
 
-from ..engine.digraphs import random_digraph
 from ..engine.running import passes, plan_grouped, plan_of, rank
-from ..engine.weighted import WeightedGraph, weights_of
+from ..engine.weighted import random_weighted
 from .conftest import RUNS
 from .test_staging import grouped, streaming_plan
 from .tiles import encoded, open_group, random_tile
@@ -37,11 +36,6 @@ KINDS = [
     pytest.param(kind, marks=[] if kind == "reals" else pytest.mark.slow)
     for kind in ("counts", "reals", "wide")
 ]
-
-
-def random_weighted(nodes: int, links: int, seed: int, kind: str = "reals") -> WeightedGraph:
-    bare = WeightedGraph.of(random_digraph(nodes, links, seed))
-    return replace(bare, weight=weights_of(np.random.default_rng(seed), len(bare.src), kind))
 
 
 @pytest.mark.long

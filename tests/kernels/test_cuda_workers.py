@@ -27,7 +27,7 @@ from oocpr.errors import DamagedError
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored, stripes_held
-from ..engine.weighted import WeightedGraph, weights_of
+from ..engine.weighted import weigh
 from .pooled import PooledDevice
 from .several import plan_for
 from .shim.host import HostDevice, HostLink
@@ -191,8 +191,7 @@ def test_workers_take_weighted_graphs(
     seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     key_of_a_meeting(monkeypatch, seats)
-    bare = WeightedGraph.of(GRAPH)
-    graph = replace(bare, weight=weights_of(np.random.default_rng(8), len(bare.src), "reals"))
+    graph = weigh(GRAPH, 8, "reals")
     store = graph.write(tmp_path / "g.zarr", 300)
     alone, there = run(store), run(store, client)
     assert np.array_equal(there.ranks, alone.ranks)

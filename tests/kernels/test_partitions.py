@@ -25,7 +25,7 @@ from oocpr.plan.partition import partition_counts, partition_nodes
 
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored, check_forecast, in_groups, plan_streamed
-from ..engine.weighted import WeightedGraph, weights_of
+from ..engine.weighted import weigh
 from .conftest import RUNS
 from .matrices import exact_numbers
 from .tiles import groups, joined, placed
@@ -174,8 +174,7 @@ def test_ranks_lie_within_their_bound_in_as_many_slices_as_there_are(
 @RUNS
 @pytest.mark.parametrize("kind", ["counts", pytest.param("wide", marks=pytest.mark.slow)])
 def test_weighted_graphs_are_gathered_in_slices(device: Device, kind: str, tmp_path: Path) -> None:
-    bare = WeightedGraph.of(GRAPH)
-    graph = replace(bare, weight=weights_of(np.random.default_rng(2), len(bare.src), kind))
+    graph = weigh(GRAPH, 2, kind)
     store = graph.write(tmp_path / "g.zarr", 600)
     exact = graph.exact_ranks(0.85)
     chosen = Settings()

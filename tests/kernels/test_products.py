@@ -29,7 +29,7 @@ from oocpr.sources import open_source
 
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored, build, in_groups, planned_run
-from ..engine.weighted import WeightedGraph, weights_of
+from ..engine.weighted import WeightedGraph, weigh
 from .conftest import RUNS
 from .matrices import exact_numbers
 from .several import plan_for
@@ -187,8 +187,7 @@ def test_edges_that_divide_take_ranks(
 @pytest.mark.parametrize("way", [streamed, laid_out_once, in_partitions])
 @pytest.mark.parametrize("kernel", [name for name in OTHERS if BASELINES[name].weights])
 def test_weights_are_taken(device: Device, tmp_path: Path, way: Callable[..., Solution], kernel: str) -> None:
-    bare = WeightedGraph.of(GRAPH)
-    graph = replace(bare, weight=weights_of(np.random.default_rng(2), len(bare.src), "wide"))
+    graph = weigh(GRAPH, 2, "wide")
     run = way(device, graph.write(tmp_path / "g.zarr", 300), CHOSEN, kernel)
     assert run.converged
     assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound + 1e-14

@@ -36,7 +36,7 @@ from oocpr.store.graph import open_store
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored
-from ..engine.weighted import WeightedGraph, weights_of
+from ..engine.weighted import weigh
 
 if TYPE_CHECKING:
     from oocpr.engine.tiles.source import RankedStore
@@ -117,9 +117,8 @@ def read_bytes(store: RankedStore) -> list[int]:
 
 @pytest.fixture
 def weighted(tmp_path: Path) -> GraphStore:
-    bare = WeightedGraph.of(random_digraph(900, 30_000, seed=2))
-    weight = weights_of(np.random.default_rng(6), len(bare.src), "reals")
-    return WeightedGraph(bare.nodes, bare.src, bare.dst, weight).write(tmp_path / "g.zarr", TILE_EDGES)
+    graph = weigh(random_digraph(900, 30_000, seed=2), 6, "reals")
+    return graph.write(tmp_path / "g.zarr", TILE_EDGES)
 
 
 def limits_of(store: GraphStore, sizes: np.ndarray | None) -> np.ndarray:

@@ -43,7 +43,7 @@ from oocpr.store.direct_io import PAGE, aligned
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored
-from ..engine.weighted import WeightedGraph, weights_of
+from ..engine.weighted import weigh
 from ..kernels.shim.host import HostDevice
 from ..kernels.tiles import map_tile
 
@@ -326,9 +326,8 @@ def stores(tmp_path: Path) -> Iterator[GraphStore]:
     """A graph without weights, and one with weights of many bits."""
     with Stored(random_digraph(900, 20_000, seed=2), TILE_EDGES) as store:
         yield store
-    bare = WeightedGraph.of(random_digraph(5000, 20_000, seed=3))
-    weight = weights_of(np.random.default_rng(6), len(bare.src), "reals")
-    yield WeightedGraph(bare.nodes, bare.src, bare.dst, weight).write(tmp_path / "g.zarr", TILE_EDGES)
+    graph = weigh(random_digraph(5000, 20_000, seed=3), 6, "reals")
+    yield graph.write(tmp_path / "g.zarr", TILE_EDGES)
 
 
 @pytest.mark.parametrize("each", [1, 3, ALL])
