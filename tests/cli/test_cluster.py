@@ -19,6 +19,7 @@ from distributed import LocalCluster
 
 import oocpr
 
+from ..store.damage import flip_bits
 from .conftest import contents
 
 if TYPE_CHECKING:
@@ -96,10 +97,7 @@ def test_workers_generate_and_add_to_the_same_store(oocpr_command: Run, links: P
 @pytest.mark.long
 def test_workers_refuse_to_add_to_a_damaged_graph(fails: Run, links: Path, tmp_path: Path) -> None:
     oocpr.import_graph(links, tmp_path / "old.zarr")
-    chunk = tmp_path / "old.zarr" / "in_edges" / "indices" / "c" / "0"
-    stored = bytearray(chunk.read_bytes())
-    stored[50] ^= 1
-    chunk.write_bytes(stored)
+    flip_bits(tmp_path / "old.zarr" / "in_edges" / "indices" / "c" / "0", 50)
     before = sorted(tmp_path.iterdir())
     told = fails(5, "append", tmp_path / "old.zarr", links, "-o", tmp_path / "new.zarr", "--workers", 1)
     assert "indices/c/0" in told

@@ -15,6 +15,7 @@ import oocpr
 
 from ..engine.digraphs import random_digraph
 from ..engine.weighted import WeightedGraph, weigh
+from ..store.damage import flip_bits
 
 if TYPE_CHECKING:
     Run = Callable[..., Any]
@@ -92,10 +93,7 @@ def test_device_auto_takes_what_there_is(oocpr_command: Run, store: Path) -> Non
 
 
 def test_damaged_weights_are_a_damaged_store(fails: Run, store: Path) -> None:
-    chunk = store / "in_edges/data/c/1"
-    data = bytearray(chunk.read_bytes())
-    data[40] ^= 4
-    chunk.write_bytes(data)
+    flip_bits(store / "in_edges/data/c/1", 40, 4)
     assert "in_edges/data/c/1" in fails(5, "rank", store)
 
 

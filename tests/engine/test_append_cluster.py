@@ -21,6 +21,7 @@ from oocpr.ingest import budget, cluster
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import GraphStore
 
+from ..store.damage import flip_bits
 from .importing import IDS, contents, killing, scaled, write_lines, write_names
 
 if TYPE_CHECKING:
@@ -126,10 +127,7 @@ def test_what_cannot_be_added_is_refused_as_by_one_process(client, tmp_path):
         "degree": oocpr.import_graph(lines, tmp_path / "degree", order="degree"),
         "damaged": oocpr.import_graph(lines, tmp_path / "damaged"),
     }
-    chunk = tmp_path / "damaged" / "in_edges" / "indices" / "c" / "0"
-    stored = bytearray(chunk.read_bytes())
-    stored[50] ^= 1
-    chunk.write_bytes(stored)
+    flip_bits(tmp_path / "damaged" / "in_edges" / "indices" / "c" / "0", 50)
     before = sorted(tmp_path.iterdir())
     for graph, more, how, error in (
         ("numbers", names, {"format": "names"}, InputError),

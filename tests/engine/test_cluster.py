@@ -27,6 +27,7 @@ from oocpr.engine.executors.shared_memory import SharedMemory
 from oocpr.engine.run import MAX_LOSSES
 from oocpr.errors import DamagedError, LostError, UsageError
 
+from ..store.damage import flip_bits
 from .digraphs import random_digraph
 from .running import Stored, rank, rank_whole
 from .weighted import weigh
@@ -297,16 +298,9 @@ def test_a_run_leaves_nothing_on_the_workers(stored, client):
 
 def test_a_damaged_tile_is_reported_by_the_worker_that_reads_it(client):
     with Stored(GRAPH, 700) as store:
-        spoil(store.path)
+        flip_bits(next(Path(store.path).rglob("indices/c/5")))
         with pytest.raises(DamagedError, match="c/5"):
             rank(store, stripes=STRIPES, client=scaled(client, 2))
-
-
-def spoil(path: str) -> None:
-    file = next(file for file in Path(path).rglob("indices/c/5"))
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
 
 
 def test_a_client_without_workers_is_refused(stored):

@@ -16,6 +16,7 @@ from oocpr.sources import open_source
 from oocpr.store.direct_io import aligned
 from oocpr.store.graph import open_store
 
+from ..store.damage import flip_bits
 from .digraphs import random_digraph
 from .running import build, plan_of
 from .weighted import weigh
@@ -69,10 +70,7 @@ def test_tiles_have_the_same_bytes(store):
 
 @pytest.mark.long
 def test_a_damaged_tile_ends_the_run(store):
-    file = next(Path(store.path).rglob("indices/c/2"))
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 4
-    file.write_bytes(data)
+    flip_bits(next(Path(store.path).rglob("indices/c/2")), bits=4)
     settings = Settings()
     plan = replace(plan_of(store, settings, kept="none"), direct=True)
     with pytest.raises(DamagedError, match="tile 2 "):

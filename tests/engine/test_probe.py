@@ -18,6 +18,7 @@ from oocpr.errors import DamagedError
 from oocpr.plan.memory import tile_edges
 from oocpr.plan.residency import RING_SLOTS
 
+from ..store.damage import flip_bits
 from .digraphs import random_digraph
 from .running import KEPT, Stored, plan_of, rank_whole, stripes_held
 
@@ -148,9 +149,6 @@ def test_a_graph_in_memory_is_ranked_to_be_timed(stored):
 
 def test_a_damaged_tile_is_found_by_the_probe():
     with Stored(GRAPH, 700) as store:
-        file = next(file for file in Path(store.path).rglob("indices/c/5"))
-        data = bytearray(file.read_bytes())
-        data[len(data) // 2] ^= 1
-        file.write_bytes(data)
+        flip_bits(next(Path(store.path).rglob("indices/c/5")))
         with pytest.raises(DamagedError, match="c/5"):
             measure_rates(store, plan_of(store, Settings()), Settings(), threads=1)

@@ -14,8 +14,9 @@ from oocpr.engine.number_formats import READS
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, DoesNotFitError
-from oocpr.store.graph import GraphStore, open_store
+from oocpr.store.graph import open_store
 
+from ..store.damage import flip_bits
 from .digraphs import Digraph, digraphs, exact_ranks, fewer, product, random_digraph, teleports
 from .running import KEPT, TILED, Stored, plan_of, rank, stripes_held
 
@@ -232,18 +233,11 @@ def test_a_run_that_does_not_fit_is_refused_before_a_pass(stored):
         rank_graph(store, plan, Settings())
 
 
-def flip_a_bit(store: GraphStore, name: str) -> None:
-    file = next(path for path in Path(store.path).rglob(name))
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_a_damaged_tile_ends_the_run(backend):
     with Stored(random_digraph(200, 900, seed=1), 64) as store:
-        flip_a_bit(store, "indices/c/5")
+        flip_bits(next(Path(store.path).rglob("indices/c/5")))
         for kept in KEPT:
             with pytest.raises(DamagedError, match="c/5"):
                 rank(open_store(store.path), backend=backend, kept=kept)
@@ -252,7 +246,7 @@ def test_a_damaged_tile_ends_the_run(backend):
 
 def test_a_run_that_cannot_begin_leaves_nothing():
     with Stored(random_digraph(200, 900, seed=1), 64) as store:
-        flip_a_bit(store, "out_degree/c/0")
+        flip_bits(next(Path(store.path).rglob("out_degree/c/0")))
         with pytest.raises(DamagedError, match="out_degree"):
             rank(open_store(store.path))
     assert not stripes_held()

@@ -19,6 +19,7 @@ from oocpr.errors import DamagedError, UsageError
 from oocpr.jit import entry
 from oocpr.store.graph import open_store
 
+from ..store.damage import flip_bits
 from .digraphs import Digraph, digraphs, exact_ranks, fewer, product, random_digraph, teleports
 from .running import Stored, rank_whole
 
@@ -211,9 +212,7 @@ def test_a_flipped_byte_is_found(store, tmp_path):
     copy = tmp_path / "graph.zarr"
     shutil.copytree(store.path, copy)
     chunk = next(file for file in sorted(copy.rglob("indices/c/*")) if file.is_file())
-    damaged = bytearray(chunk.read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    chunk.write_bytes(damaged)
+    flip_bits(chunk)
     with pytest.raises(DamagedError):
         load_scc_graph(open_store(copy))
 

@@ -21,6 +21,7 @@ from oocpr.errors import DamagedError
 from oocpr.sources import open_source
 from oocpr.store.graph import GraphStore, open_store
 
+from ..store.damage import flip_bits
 from .digraphs import random_digraph
 from .running import build
 
@@ -186,10 +187,7 @@ def damaged(tmp_path: Path) -> Iterator[tuple[GraphStore, int]]:
     graph = random_digraph(200, 900, seed=1)
     build(open_source(graph.entries), tmp_path / "graph.zarr", 64)
     tile = 9
-    file = next(path for path in (tmp_path / "graph.zarr").rglob(f"indices/c/{tile}"))
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 4
-    file.write_bytes(data)
+    flip_bits(next((tmp_path / "graph.zarr").rglob(f"indices/c/{tile}")), bits=4)
     return open_store(tmp_path / "graph.zarr"), tile
 
 

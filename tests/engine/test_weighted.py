@@ -21,6 +21,7 @@ from oocpr.engine.stripe import Job
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import DamagedError, UsageError
 
+from ..store.damage import flip_bits
 from .digraphs import fewer, random_digraph, teleports
 from .running import KEPT, PLENTY, TILED, passes, plan_of, rank
 from .weighted import KINDS, WeightedGraph, random_weighted, weighted_graphs, weights_of
@@ -242,10 +243,7 @@ def test_reads_that_cannot_hold_the_span_of_the_weights_are_refused(stored):
 @pytest.mark.parametrize("kept", ["decoded", "none"])
 def test_damaged_weights_end_a_run(stored, kept):
     store = stored(random_weighted(50, 300, 1), 40)
-    chunk = Path(store.path) / "in_edges/data/c/3"
-    data = bytearray(chunk.read_bytes())
-    data[-9] ^= 1
-    chunk.write_bytes(data)
+    flip_bits(Path(store.path) / "in_edges/data/c/3", -9)
     with pytest.raises(DamagedError, match="in_edges/data/c/3"):
         rank(store, kept=kept)
 

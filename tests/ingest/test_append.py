@@ -21,6 +21,8 @@ from oocpr.sources import open_source
 from oocpr.store.graph import open_store
 from oocpr.system import resident
 
+from ..store.damage import flip_bits
+
 PLENTY = 3 * 2**30
 
 IDS = {
@@ -283,10 +285,7 @@ class TestStores:
         rng = np.random.default_rng(4)
         source = open_source(write(tmp_path / "0.txt", rng.integers(0, 90, (300, 2)).tolist()))
         build_store(source, tmp_path / "0.zarr", memory=PLENTY, tile_edges=64)
-        chunk = tmp_path / "0.zarr" / "in_edges" / "indices" / "c" / str(tile)
-        stored = bytearray(chunk.read_bytes())
-        stored[50] ^= 1
-        chunk.write_bytes(stored)
+        flip_bits(tmp_path / "0.zarr" / "in_edges" / "indices" / "c" / str(tile), 50)
         more = open_source(write(tmp_path / "more.txt", [(1, 89)]))
         with pytest.raises(DamagedError, match=f"c/{tile}"):
             append_store(open_store(tmp_path / "0.zarr"), more, tmp_path / "1.zarr", memory=PLENTY)

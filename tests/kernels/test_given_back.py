@@ -26,6 +26,7 @@ from oocpr.sources import open_source
 from ..engine.digraphs import Digraph, random_digraph
 from ..engine.running import build, planned_run
 from ..engine.weighted import WeightedGraph
+from ..store.damage import flip_bits
 from .pooled import CudaMachine, PooledMachine
 from .shim.host import HostKernel
 from .shim.pool import Pool, PoolError
@@ -398,9 +399,7 @@ def test_a_damaged_tile_holds_nothing(machine: Machine, little: dict[str, str], 
     copied = tmp_path / "damaged.zarr"
     shutil.copytree(little["bare"], copied)
     largest = max(copied.rglob("c/*"), key=lambda file: file.stat().st_size if file.is_file() else 0)
-    coded = bytearray(largest.read_bytes())
-    coded[len(coded) // 2] ^= 1
-    largest.write_bytes(bytes(coded))
+    flip_bits(largest)
     for predict in (False, True):
         with pytest.raises(DamagedError) as raised:
             oocpr.pagerank(str(copied), device="cuda", predict=predict)

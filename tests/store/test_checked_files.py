@@ -20,6 +20,7 @@ from oocpr.store.graph import GraphStore, open_store
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import build
+from .damage import flip_bits
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="the processor has no instruction for CRC-32C")
 
@@ -106,12 +107,6 @@ def longer(path: Path) -> None:
     path.write_bytes(path.read_bytes() + bytes(40))
 
 
-def with_a_bit_flipped(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(data)
-
-
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
 
@@ -130,7 +125,7 @@ def pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-@pytest.mark.parametrize("spoil", [with_a_bit_flipped, cut, emptied, Path.unlink, folder, pipe, longer])
+@pytest.mark.parametrize("spoil", [flip_bits, cut, emptied, Path.unlink, folder, pipe, longer])
 @pytest.mark.parametrize("tile", [FIRST, 5, LAST - 1])
 def test_a_damaged_file_is_named_as_if_it_were_read_alone(
     store: GraphStore, spoil: Callable[[Path], None], tile: int

@@ -18,6 +18,8 @@ from oocpr.errors import DamagedError, ReplacedError
 from oocpr.store.format import ATTRIBUTES_KEY, CHECKSUM_KEY, metadata_checksum
 from oocpr.store.graph import open_store
 
+from .damage import flip_bits
+
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "format-1"
 ARRAYS = (
     "in_edges/indptr", "in_edges/indices", "in_edges/data", "tile_rows", "out_degree", "out_weight",
@@ -131,10 +133,7 @@ def test_arrays_without_checksums_have_a_part_in_it(labelled):
     rewrite_root(path, identity=as_specified(path))
     store = open_store(path)
     store.check_identity()
-    chunk = path / "out_degree" / "c" / "0"
-    content = bytearray(chunk.read_bytes())
-    content[0] ^= 1
-    chunk.write_bytes(content)
+    flip_bits(path / "out_degree" / "c" / "0", 0)
     with pytest.raises(DamagedError, match=f"the identity is {store.identity}, that of the chunks is"):
         store.check_identity()
 

@@ -25,6 +25,7 @@ from oocpr.store.codec.zarr_codecs import MantissaSegments
 from oocpr.store.graph import open_store
 from oocpr.store.writer import GraphWriter
 
+from .damage import flip_bits
 from .writing import add_tile
 
 WEIGHTS = st.lists(st.floats(0, allow_infinity=False), max_size=70).map(lambda x: np.array(x, np.float64))
@@ -222,10 +223,7 @@ def test_weights_of_other_zarr_stores_than_folders_are_read(make_store, weighted
 @pytest.mark.parametrize("where", [0, 5, 14, 40, -1])
 def test_a_flipped_byte_is_damage(make_store, weighted, where):
     path = make_store(weighted, 64)
-    chunk = path / "in_edges/data/c/2"
-    data = bytearray(chunk.read_bytes())
-    data[where] ^= 8
-    chunk.write_bytes(data)
+    flip_bits(path / "in_edges/data/c/2", where, 8)
     store = open_store(path)
     store.weights.read(1)
     with pytest.raises(DamagedError, match="in_edges/data/c/2"):
