@@ -396,9 +396,9 @@ class LateBackend(CudaBackend):
         self._late = device
         self.tables: list[int] = []  # where the table of each group was
 
-    def sweep_tile(self, state: Any, reads: Any, tile: Any, *how: Any) -> Any:
+    def sweep_tile(self, state: Any, reads: Any, tile: Any, *how: Any, **later: Any) -> Any:
         """See Backend."""
-        swept = super().sweep_tile(state, reads, tile, *how)
+        swept = super().sweep_tile(state, reads, tile, *how, **later)
         self._late.computed += 1
         self.tables.append(address_of(tile.arrays.table))
         return swept
