@@ -19,7 +19,7 @@ from oocpr.engine import method
 from oocpr.engine.backend import Streams
 from oocpr.engine.cuda.device import download
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
-from oocpr.engine.number_formats import widen
+from oocpr.engine.number_formats import READS, widen
 from oocpr.engine.planning import PlannedRun, RunRequest, plan_request, plan_run, stats_of
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.reduction import PassReport, reduce_pass
@@ -53,6 +53,11 @@ if TYPE_CHECKING:
 PLENTY = 2**33
 TILED = ("mixed", "residual", "power")
 """Methods that pass over tiles."""
+
+CONVERGENT = [
+    (name, reads) for name in TILED for reads in READS if name != "power" or READS[reads].bytes >= 4
+]
+"""Those that converge: ranks that are pushed as a whole and rounded to 16 bits settle nowhere."""
 
 KEPT = ("decoded", "packed", "some", "none")
 
@@ -185,6 +190,12 @@ def check_forecast(store: GroupedStore, plan: Plan, settings: Settings, backend:
     timing = plan.timing(rates)
     assert 0 < timing.each < 60
     assert 0 < timing.first < 60
+
+
+def check_same_bits(run: Solution, other: Solution) -> None:
+    """Ranks of one run are those of the other, bit by bit, and so is the residual after each pass."""
+    assert np.array_equal(run.ranks, other.ranks)
+    assert [x.residual for x in run.history] == [x.residual for x in other.history]
 
 
 def rank(

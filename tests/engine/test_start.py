@@ -15,12 +15,7 @@ from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Job
 
 from .digraphs import Digraph, digraphs, exact_ranks, fewer, product, random_digraph, teleports
-from .running import TILED, Stored, passes, plan_of, rank, rank_whole
-
-# Ranks that are pushed as a whole and rounded to 16 bits settle nowhere.
-CONVERGENT = [
-    (name, reads) for name in TILED for reads in READS if name != "power" or READS[reads].bytes >= 4
-]
+from .running import CONVERGENT, TILED, Stored, passes, plan_of, rank, rank_whole
 
 
 def starts(nodes):
