@@ -122,19 +122,25 @@ def test_workers_have_the_bits_of_one_process(
     assert not stripes_held()
 
 
+def find_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the sixth sweep from now on find a damaged tile, and its run look for that often."""
+    sweep, calls = dask_worker.StripeWorker._sweep, count(1)
+
+    def damaged(*args: Any) -> Any:
+        if next(calls) == 6:
+            raise DamagedError("a tile is damaged.", "Import again.")
+        return sweep(*args)
+
+    monkeypatch.setattr(dask, "CHECK_INTERVAL", 0.5)
+    monkeypatch.setattr(dask_worker.StripeWorker, "_sweep", damaged)
+
+
 @pytest.mark.long
 def test_devices_connect_once_for_runs_that_end_in_order(
     seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, connect = list[HostLink](), HostDevice.connect
     monkeypatch.setattr(HostDevice, "connect", lambda *about: made.append(connect(*about)) or made[-1])
-    sweep, fails = dask_worker.StripeWorker._sweep, count(1)
-
-    def damaged(*args: Any) -> Any:
-        if next(fails) == 6:
-            raise DamagedError("a tile is damaged.", "Import again.")
-        return sweep(*args)
-
     with Stored(GRAPH, 300) as store:
         alone = run(store)
         key_of_a_meeting(monkeypatch, seats)
@@ -142,8 +148,7 @@ def test_devices_connect_once_for_runs_that_end_in_order(
         assert len(made) == 2
         key_of_a_meeting(monkeypatch, seats)
         with monkeypatch.context() as patch:
-            patch.setattr(dask, "CHECK_INTERVAL", 0.5)
-            patch.setattr(dask_worker.StripeWorker, "_sweep", damaged)
+            find_damage(patch)
             with pytest.raises(DamagedError):
                 run(store, client)
         assert len(made) == 2
@@ -202,15 +207,7 @@ def test_an_error_of_one_worker_ends_the_run(
     seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key_of_a_meeting(monkeypatch, seats)
-    monkeypatch.setattr(dask, "CHECK_INTERVAL", 0.5)
-    sweep, calls = dask_worker.StripeWorker._sweep, count(1)
-
-    def damaged(*args: Any) -> Any:
-        if next(calls) == 6:
-            raise DamagedError("a tile is damaged.", "Import again.")
-        return sweep(*args)
-
-    monkeypatch.setattr(dask_worker.StripeWorker, "_sweep", damaged)
+    find_damage(monkeypatch)
     begun = time.monotonic()
     with Stored(GRAPH, 300) as store, pytest.raises(DamagedError, match="a tile is damaged"):
         run(store, client)
