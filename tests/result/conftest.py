@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import oocpr
@@ -15,6 +16,12 @@ from oocpr.result.ranks import Report
 def environment() -> dict[str, str]:
     """Give a child process the package under test, installed or not."""
     return os.environ | {"PYTHONPATH": str(Path(oocpr.__file__).parents[1])}
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> oocpr.Graph:
+    src, dst = np.random.default_rng(5).integers(0, 300, (2, 3000))
+    return oocpr.import_graph((src, dst), tmp_path / "graph.zarr")
 
 
 @pytest.fixture

@@ -49,12 +49,6 @@ class Page(HTMLParser):
         self.inside = ""
 
 
-@pytest.fixture
-def graph(tmp_path):
-    src, dst = np.random.default_rng(5).integers(0, 300, (2, 3000))
-    return oocpr.import_graph((src, dst), tmp_path / "graph.zarr")
-
-
 def test_a_page_has_what_the_run_found(graph, tmp_path):
     ranks = oocpr.pagerank(graph, method="mixed", predict=True)
     ranks.to_html(tmp_path / "report.html", top=5, title="Ranks of <today>")

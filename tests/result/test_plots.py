@@ -14,12 +14,6 @@ from oocpr.result.names import RowNames
 from oocpr.result.ranks import Ranks
 
 
-@pytest.fixture
-def graph(tmp_path):
-    src, dst = np.random.default_rng(5).integers(0, 300, (2, 3000))
-    return oocpr.import_graph((src, dst), tmp_path / "graph.zarr")
-
-
 @pytest.fixture(autouse=True)
 def without_a_screen(monkeypatch):
     # Not imported with this module, which every process of the tests collects.
