@@ -87,7 +87,7 @@ def make_backend(
     )
 
 
-def check_weighted(method: str, kernel: str | None = None) -> None:
+def check_weighted(method: str, kernel: str | None) -> None:
     """Raise UsageError for a method, or a kernel of a CUDA device, without a version for weighted graphs."""
     if method == "components" or method in SEGMENTED_METHODS:
         raise UsageError(

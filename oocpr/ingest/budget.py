@@ -104,7 +104,7 @@ def planned_rows(nodes: int, edges: int, tile_edges: int) -> int:
     return min(nodes, (1 << 16) + 8 * nodes * tile_edges // max(edges, 1))
 
 
-def stored_tile_bytes(tile_edges: int, rows: int, *, weighted: bool = False) -> int:
+def stored_tile_bytes(tile_edges: int, rows: int, *, weighted: bool) -> int:
     """Bytes that a tile of a stored graph takes while new edges are merged with it.
 
     Its encoded bytes (5 an edge and a row), what it is decoded to (8 an edge, 16 a row), its keys or what it

@@ -45,7 +45,7 @@ _flush = getattr(os, "fdatasync", os.fsync)  # macOS has the second only
 class DurableSpillFile(SpillFile):
     """A file with a name, none of it in memory; the first `size` bytes of one that is there already count."""
 
-    def __init__(self, folder: Path, name: str, size: int = 0) -> None:
+    def __init__(self, folder: Path, name: str, size: int) -> None:
         self.name = name
         self._left = size
         super().__init__(folder)

@@ -98,7 +98,7 @@ def rows_of_keys(keys: NDArray[np.uint64]) -> Rows:
     return Rows(keys.astype(np.uint32), rows[firsts], starts, keys.size)
 
 
-def merge(old: Rows, new: Rows, how: str | None = None) -> tuple[Rows, NDArray[np.uint64]]:
+def merge(old: Rows, new: Rows, how: str | None) -> tuple[Rows, NDArray[np.uint64]]:
     """Merge edges, unique on each side; returns all, and the ascending keys of those on both sides, uint64.
 
     `how` says what the weight of an edge on both sides becomes, see `duplicate_policy`; None without weights.

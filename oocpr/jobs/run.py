@@ -146,7 +146,7 @@ def _plan(job: Job, result: Path, progress: Progress) -> Any:
 _NOT_OF_PLANS = ("dangling", "personalization", "max_passes")
 
 
-def run_job(job: Job, summary: dict[str, Any], progress: Progress, *, accept: bool = False) -> None:
+def run_job(job: Job, summary: dict[str, Any], progress: Progress, *, accept: bool) -> None:
     """Do what there is to do for a job, and fill the summary.
 
     Parameters

@@ -87,7 +87,7 @@ def device_need(
     slots: int,
     mixing: int,
     sweeps: int,
-    pairs: bool = False,
+    pairs: bool,
     rows_in_host: bool = False,
     partitions: int = 1,
     sharing: int = 1,

@@ -50,7 +50,7 @@ def plot_ranks(ranks: Ranks, in_degrees: Callable[[int, int], NDArray[Any]] | No
     return drawn[: len(panels)]
 
 
-def plot_movers(comparison: Comparison, ax: Axes | None = None) -> Axes:
+def plot_movers(comparison: Comparison, ax: Axes | None) -> Axes:
     """Draw the differences of the ranks that differ most; see `Comparison.plot`."""
     if ax is None:
         ax = _pyplot().subplots(figsize=(1.5 * _WIDTH, _HEIGHT), layout="constrained")[1]

@@ -116,9 +116,7 @@ def write_zarr(ranks: Ranks, path: Path) -> None:
     write_rank_file(path, ranks.chunks(), ranks.nodes, attributes, **named)
 
 
-def check_writing_memory(
-    nodes: int, memory: int, *, sort: str, suffix: str, texts: int = 0, more: int = 0
-) -> None:
+def check_writing_memory(nodes: int, memory: int, *, sort: str, suffix: str, texts: int, more: int) -> None:
     """Raise DoesNotFitError if ranks cannot be written in `memory` bytes of the whole process.
 
     Loads what writes them, which is part of the process. `more`: bytes that the process will hold by then,

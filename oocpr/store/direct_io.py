@@ -87,9 +87,7 @@ def refusal(path: str) -> UsageError:
     )
 
 
-def read_file(
-    descriptor: int, out: NDArray[np.uint8], rest: int, *, direct: bool = False
-) -> tuple[int, bytes]:
+def read_file(descriptor: int, out: NDArray[np.uint8], rest: int, *, direct: bool) -> tuple[int, bytes]:
     """Read the first bytes of a file into `out`, whose address is a multiple of PAGE if `direct`.
 
     Returns how many bytes there were, at most ``out.size + rest``, and the last `rest`.

@@ -176,7 +176,7 @@ class GraphWriter:
         coded: NDArray[np.uint8],
         edges: int,
         ends: NDArray[np.int64],
-        data: NDArray[np.uint8] | None = None,
+        data: NDArray[np.uint8] | None,
     ) -> None:
         """Append the next tile as another store has it.
 

@@ -60,7 +60,7 @@ class DeviceSweeps(Sweeps):
         tiers: DeviceTiers,
         *,
         direct: bool = False,
-        slices: bool = False,
+        slices: bool,
     ) -> None:
         if slices and not tiers.layouts_stay:
             raise DoesNotFitError(

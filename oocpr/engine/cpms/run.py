@@ -37,7 +37,7 @@ def rank_segmented(
     threads: int | None,
     progress: Progress,
     *,
-    kernel: str | None = None,
+    kernel: str | None,
 ) -> Solution:
     """Rank a graph by method ``cpms2`` or ``cpms4``, with `threads`, None for one per core.
 

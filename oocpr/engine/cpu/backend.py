@@ -328,8 +328,8 @@ class CpuBackend(HostBackend):
         values: NDArray[np.float64],
         owned: int,
         carry: float,
-        scattered: NDArray[np.float64] | None = None,
-        bounds: NDArray[np.uint64] | None = None,
+        scattered: NDArray[np.float64] | None,
+        bounds: NDArray[np.uint64] | None,
     ) -> TileProduct:
         """Sum `values`, float64, shape (nodes,), over the edges into each row of a tile that is not decoded.
 

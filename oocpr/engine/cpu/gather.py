@@ -170,7 +170,7 @@ def join_pieces(edges, nonempty, row_ptr, segments, pushes, proposals, partials,
 
 
 def slice_tile(
-    tile: PackedTile, csr: TileCsr, nodes: int, weights: NDArray[np.float64] | None = None
+    tile: PackedTile, csr: TileCsr, nodes: int, weights: NDArray[np.float64] | None
 ) -> SlicedEdges:
     """Lay all edges of a decoded tile out in slices, padded with column `nodes`, which reads zero.
 

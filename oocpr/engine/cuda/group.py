@@ -65,7 +65,7 @@ COUNTS = slice(2 * 21, 2 * 21 + 5)
 
 
 def map_tiles(
-    encoded: NDArray[np.uint8], begins: NDArray[np.int64], sizes: NDArray[np.int64], *, weighted: bool = False
+    encoded: NDArray[np.uint8], begins: NDArray[np.int64], sizes: NDArray[np.int64], *, weighted: bool
 ) -> NDArray[np.uint64]:
     """Check encoded tiles, which begin at multiples of four bytes; TILE as words, without places, a row each.
 

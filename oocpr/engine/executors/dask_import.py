@@ -159,7 +159,7 @@ class DaskImportWorkers:
     SetupError for one of another version, which may encode otherwise.
     """
 
-    def __init__(self, client: Any, folder: str | None = None) -> None:
+    def __init__(self, client: Any, folder: str | None) -> None:
         self._client, self._watch, self._folder = client, Watch(client), folder
         self._token = f"oocpr-import-{secrets.token_hex(8)}"
         self._actors: dict[str, tuple[Holder, Any]] = {}

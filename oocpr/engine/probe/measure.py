@@ -164,7 +164,7 @@ def load_compiled(store: RankedStore, plan: Plan, settings: Settings) -> None:
 
 
 def measure_whole(
-    store: RankedStore, settings: Settings, threads: int | None, progress: Progress = silent
+    store: RankedStore, settings: Settings, threads: int | None, progress: Progress
 ) -> tuple[Forecast, int]:
     """Rank a graph for method ``components``, which takes about as long as measuring; its passes, too."""
     from oocpr.engine.scc.run import load_scc_graph, rank_components
@@ -204,9 +204,9 @@ def measure_segmented(
     settings: Settings,
     device: str,
     threads: int | None,
-    progress: Progress = silent,
+    progress: Progress,
     *,
-    kernel: str | None = None,
+    kernel: str | None,
 ) -> Forecast:
     """Time the first passes of a segmented method; later ones read more of each number."""
     from oocpr.engine.cpms.run import rank_segmented

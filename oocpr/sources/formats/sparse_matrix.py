@@ -94,7 +94,7 @@ def square(shape: tuple[int, ...], title: str) -> int:
 
 
 def matrix_blocks(
-    parts: MatrixParts, max_edges: int, title: str, notices: list[str], *, weighted: bool = False
+    parts: MatrixParts, max_edges: int, title: str, notices: list[str], *, weighted: bool
 ) -> Iterator[EdgeBlock]:
     """Yield the entries as edges; `notices` receives what a person should know.
 
