@@ -377,10 +377,10 @@ class _CsvTable(_Table):
         # Left to itself the reader would take labels that look like dates or numbers for dates and numbers.
         types = {"node": pa.string(), "rank": pa.float64()}
         convert = csv.ConvertOptions(column_types=types, include_columns=list(columns))
+        # Labels may hold line ends, at which a file must not be cut into pieces.
+        parse = csv.ParseOptions(newlines_in_values=True)
         try:
-            with csv.open_csv(
-                self._path, csv.ReadOptions(use_threads=False), convert_options=convert
-            ) as reader:
+            with csv.open_csv(self._path, csv.ReadOptions(use_threads=False), parse, convert) as reader:
                 yield reader
         except (pa.ArrowException, OSError, UnicodeError) as error:
             raise _unreadable(self._path, error) from error

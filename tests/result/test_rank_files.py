@@ -286,6 +286,14 @@ def test_csv_names_are_whole_numbers_or_left_as_they_are(
     assert [name for name, _ in read_ranks(path).top(2)] == names
 
 
+def test_csv_names_with_line_ends_are_read_wherever_a_piece_of_the_file_ends(tmp_path: Path) -> None:
+    labels = [f"first line of {k}\n,second" for k in range(50_000)]  # in two pieces
+    ranks = Ranks(np.arange(50_000.0), ListedNames(labels))
+    ranks.to_csv(tmp_path / "ranks.csv")
+    again = read_ranks(tmp_path / "ranks.csv").to_arrow()
+    assert again.equals(ranks.to_arrow())
+
+
 def test_a_parquet_file_whose_nodes_are_neither_numbers_nor_strings_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ranks.parquet"
     pq.write_table(pa.table({"node": [1.5], "rank": [1.0]}), path)
