@@ -346,6 +346,9 @@ def _read_weights(
             # Labels may hold spaces; ids cannot, so there any white space separates.
             if not textual:
                 text, weight = [*line.split(maxsplit=1), ""][:2]
+            # Python passes over underscores: 2024_1 would be node 20241.
+            if "_" in (weight if textual else text + weight):
+                raise ValueError(whole)
             names.append(text.strip(BLANKS) if textual else int(text))
             weights.append(float(weight) if weight.strip() else 1.0)
         except ValueError as error:
