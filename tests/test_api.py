@@ -607,6 +607,8 @@ def test_masked_entries_are_refused(adjacency: coo_array) -> None:
     masked = np.ma.MaskedArray(np.arange(2000.0), np.arange(2000) == 4)
     with pytest.raises(UsageError, match="masked entries"):
         oocpr.pagerank(adjacency, personalization=masked)
+    with pytest.raises(UsageError, match="masked entries"):
+        oocpr.pagerank(adjacency, personalization=masked[None])
     ends = np.ma.MaskedArray(np.array([0, 1, 2]), [False, False, True])
     with pytest.raises(InputError, match="masked entries"):
         oocpr.pagerank((ends, np.array([1, 2, 0])))

@@ -278,6 +278,7 @@ def _entries_of_matrix(
         entries = matrix.tocoo()
         seeds, rows, weights = entries.row, entries.col, entries.data
     else:
+        _check_mask(matrix, "personalization")
         matrix = np.asarray(matrix)
         seeds, rows = np.nonzero(matrix)
         weights = matrix[seeds, rows]
@@ -389,8 +390,7 @@ def node_weights(wanted: Any, origin: str) -> NodeWeights:
     UsageError for something else.
     """
     names: list[Name] | None
-    if isinstance(wanted, np.ma.MaskedArray) and np.ma.is_masked(wanted):
-        raise UsageError(f"{origin} has masked entries.", "Give numbers in their place: filled(0).")
+    _check_mask(wanted, origin)
     if hasattr(wanted, "tocoo"):
         # Sparse, of one dimension.
         wanted = wanted.toarray()
@@ -413,6 +413,11 @@ def node_weights(wanted: Any, origin: str) -> NodeWeights:
     for name, weight in zip(names, weights.tolist(), strict=True):
         total[name] = total.get(name, 0.0) + weight
     return list(total), np.fromiter(total.values(), np.float64, len(total))
+
+
+def _check_mask(wanted: Any, origin: str) -> None:
+    if isinstance(wanted, np.ma.MaskedArray) and np.ma.is_masked(wanted):
+        raise UsageError(f"{origin} has masked entries.", "Give numbers in their place: filled(0).")
 
 
 def _of_sequence(wanted: Any, origin: str) -> tuple[list[Name] | None, Any]:
