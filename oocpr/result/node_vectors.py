@@ -449,7 +449,14 @@ def _of_sequence(wanted: Any, origin: str) -> tuple[list[Name] | None, Any]:
 def _of_table(table: Any, origin: str) -> tuple[list[Name], list[Any]]:
     import pyarrow as pa
 
-    read = pa.table(table)
+    try:
+        read = pa.table(table)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        why = " ".join(" ".join(map(str, error.args)).split())
+        raise UsageError(
+            f"{origin} cannot be taken as a table of Arrow: {why}.",
+            "Give the nodes as whole numbers or as text, and numbers beside them.",
+        ) from error
     columns = read.column_names
     texts = [field.name for field in read.schema if "string" in str(field.type)]
     nodes = [name for name in columns if name in NODE_COLUMNS] or texts

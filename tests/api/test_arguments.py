@@ -236,6 +236,17 @@ def test_a_table_whose_nodes_are_lists_is_refused() -> None:
         node_weights(pa.table({"node": [[0], [1]], "weight": [1.0, 2.0]}), "start")
 
 
+@pytest.mark.parametrize("nodes", [[1, "a"], [1, 2**70], [1, object()]])
+def test_a_frame_that_arrow_cannot_take_is_refused_with_the_reason(nodes: list[object]) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"node": nodes, "weight": [1.0, 2.0]})
+    with pytest.raises(UsageError, match=r"^start cannot be taken as a table of Arrow: [^(].*\. Give"):
+        node_weights(frame, "start")
+    repeated = pandas.DataFrame([["a", 1.0, 2.0]], columns=["node", "weight", "weight"])
+    with pytest.raises(UsageError, match="Duplicate column names"):
+        node_weights(repeated, "start")
+
+
 def test_sums_beyond_float64_are_weights_still() -> None:
     graph = as_graph(NAMED)
     huge = oocpr.pagerank(graph, personalization={"a": 1.7e308, "b": 1.7e308}).to_numpy()
