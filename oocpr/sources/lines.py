@@ -76,6 +76,9 @@ class LineReader:
             raise self.error(
                 "the text is UTF-16, not UTF-8.", f"Convert it: iconv -f UTF-16 -t UTF-8 {self._name}."
             )
+        # Where the rest of a line does not count, as behind weights, all further lines would be lost.
+        if self._finished and self.begins and b"\r" in self._bytes[: self._end].strip():
+            raise self.error("lines end in carriage returns alone.", "Convert it: tr '\\r' '\\n'.")
 
     @property
     def begins(self) -> bool:

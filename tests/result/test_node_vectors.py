@@ -121,6 +121,7 @@ def test_a_file_of_weights_is_read_by_name(
         (LABELS, "a\tmuch\n", "line 1: 'a\\tmuch' is no node and weight"),
         (IDS, "10\n\nten\n", "line 3: 'ten'"),
         (IDS, "10 1 1\n", "line 1: '10 1 1'"),
+        (IDS, "10\r30\r", "line 1: lines end in carriage returns alone"),
         (IDS, "10\n1_0\n", "line 2: '1_0' is no node and weight"),
         (IDS, "10 1_0\n", "line 1: '10 1_0' is no node and weight"),
         (LABELS, "a\t1_0\n", "line 1: 'a\\t1_0' is no node and weight"),
