@@ -84,12 +84,18 @@ def keep_summary(job: Job, summary: dict[str, Any]) -> list[OocprError]:
         _LOG.warning("%s It is written anew.", error.cause)
         before = {}
     failures: list[OocprError] = []
-    # The summary comes last, so that it says whether there are metrics.
-    for write in (_keep_metrics, _keep_last_run):
+    figures: dict[str, Any] = {}
+    # In this order metrics tell of figures that cannot be read, and the summary of metrics.
+    steps: list[Callable[[], None]] = [
+        lambda: figures.update(_published_figures(job)),
+        lambda: _keep_metrics(job, summary, figures),
+        lambda: _keep_last_run(job, summary),
+    ]
+    for step in steps:
         succeeded = summary["exit_code"] == 0
         summary["last_success"] = summary["ended"] if succeeded else before.get("last_success")
         try:
-            write(job, summary)
+            step()
         except OocprError as error:
             failures.append(error)
             if succeeded:
@@ -97,15 +103,20 @@ def keep_summary(job: Job, summary: dict[str, Any]) -> list[OocprError]:
     return failures
 
 
-def _keep_metrics(job: Job, summary: dict[str, Any]) -> None:
+def _published_figures(job: Job) -> dict[str, Any]:
+    """Figures of the published ranks, which metrics of a run that has made none have."""
+    published = JobFolder(job.folder).published
+    if job.publication.metrics is None or published is None:
+        return {}
+    last = read_json(published / SUMMARY) or {}
+    return {name: last.get(name) for name in ("run", "comparison")}
+
+
+def _keep_metrics(job: Job, summary: dict[str, Any], figures: dict[str, Any]) -> None:
     if job.publication.metrics is None:
         return
     from oocpr.jobs.metrics import write_metrics
 
-    published = JobFolder(job.folder).published
-    last = None if published is None else read_json(published / SUMMARY)
-    # A run that has made no ranks has the figures of those that stay published.
-    figures = {name: (last or {}).get(name) for name in ("run", "comparison")}
     write_metrics(job.publication.metrics, figures | summary, summary["last_success"])
 
 

@@ -254,6 +254,18 @@ def test_metrics_tell_of_a_run_whose_folder_is_full(night: Night) -> None:
     assert any("last-run.json cannot be written" in line["message"] for line in log_lines(night.err))
 
 
+def test_metrics_tell_of_a_result_whose_figures_are_damaged(night: Night) -> None:
+    good = night.run(0)
+    (night.results / "latest" / "summary.json").write_text("{")
+    for code in (5, 2):
+        summary = night.run(code)
+        metrics = night.metrics()
+        assert metrics["oocpr_job_exit_code"] == code
+        assert metrics["oocpr_job_last_success_timestamp_seconds"] == summary["last_success"] == good["ended"]
+        assert any("summary.json is not what was" in line["message"] for line in log_lines(night.err))
+        (night.folder / "edges.txt").write_text("no edge at all\n")
+
+
 def test_a_source_that_is_missing_leaves_the_last_result_published(night: Night) -> None:
     night.run(0)
     at = night.latest
