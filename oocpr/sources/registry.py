@@ -256,7 +256,11 @@ _TABLE = "Write it as Parquet or CSV, with a row for each edge."
 _UNPACK = "Unpack it and name the file of edges inside."
 _TEXT = "Give the edges as text, CSV or Parquet."
 _NETWORKX = "Read it with NetworkX and give the graph to oocpr.pagerank, or write its edges as CSV."
+_LINES = "Write the two ends of an edge on each line, with a tab or a comma between them."
 
+_ABOVE = rb"(#[^\n]*\n|\s)*"
+_END = rb"""\s*('[^'\n]*'|"[^"\n]*"|-?\d+)\s*"""
+_PAIR = rb"[\[(]" + _END + rb"," + _END
 _ZIP = rb"PK\x03\x04.{26}(?!.{0,200}\.npy)"  # archives of arrays are read
 _KINDS = (
     (_ZIP + rb".*xl/", "an Excel workbook", _SHEET),
@@ -279,6 +283,13 @@ _KINDS = (
         "a description of a GraphAr archive",
         "Give its Parquet files, and _graphArSrcIndex and _graphArDstIndex as columns.",
     ),
+    (_ABOVE + rb"[\[(]\s*" + _PAIR, "a list of lists or tuples", _LINES),
+    (
+        _ABOVE + _PAIR + rb"(,[^\n\t]*)?[\])],?\s*([\[(]|\Z)",
+        "text with a list or tuple on each line",
+        _LINES,
+    ),
+    (_ABOVE + rb"[^\s,;|]+ (--|-+>|=>) [^\s,;|]+[ ;]*\r?(\n|\Z)", "text with an arrow on each line", _LINES),
     (rb"(?i:\s*<(!doctype\s+html|html))", "an HTML page", "Check the address, or give the edges as text."),
     (rb"(?i:\s*<(\?xml|graphml|gexf))", "an XML document, such as GraphML or GEXF", _NETWORKX),
 )

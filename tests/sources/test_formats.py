@@ -545,6 +545,13 @@ LZMA_OF_KNOWN_SIZE = LZMA[:5] + (4).to_bytes(8, "little") + LZMA[13:]
         (bytes(257) + b"ustar", "a tar archive"),
         (LZMA, "an .lzma archive"),
         (LZMA_OF_KNOWN_SIZE, "an .lzma archive"),
+        (b"(0, 1)\n(1, 2)\n", "text with a list or tuple on each line"),
+        (b"# said\n('a', 'b', {'kg': 1})\r\n('b', 'c', {})\r\n", "text with a list or tuple on each line"),
+        (b'["a", "b"]', "text with a list or tuple on each line"),
+        (b"[(0, 1), (1, 2)]\n", "a list of lists or tuples"),
+        (b'[\n  ["a", "b"],\n  ["b", "c"]\n]\n', "a list of lists or tuples"),
+        (b"a -> b\nb -> c\n", "text with an arrow on each line"),
+        (b"a -- b;\n", "text with an arrow on each line"),
     ],
 )
 @pytest.mark.parametrize("name", ["a.csv", "a.xlsx", "a"])
@@ -552,6 +559,21 @@ def test_what_no_format_reads_is_refused_by_what_it_is(tmp_path, first, what, na
     path = tmp_path / name
     path.write_bytes(first)
     refused(path, what)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1,2]-Wittig rearrangement\t(3, 4)\n",
+        "(1, 2, 3)\ta (b)\n",
+        "(a, b)\t[c]\n",
+        "a -> b\tc -> d\n",
+        "a->b\tc\n",
+    ],
+)
+def test_names_may_have_brackets_and_arrows(tmp_path, text):
+    path = written(tmp_path, "a.tsv", text)
+    assert read(open_source(path)).edges == [tuple(text.rstrip().split("\t"))]
 
 
 @pytest.mark.parametrize(
