@@ -221,6 +221,19 @@ def test_a_quote_without_end_takes_no_more_memory_than_a_line(tmp_path):
     refused(path, "line 3: a quote is opened")
 
 
+def test_a_matrix_is_no_list_of_edges(tmp_path):
+    path = tmp_path / "g.csv"
+    for format, size in (("%d", 3), ("%.18e", 3), ("%.1f", 1500)):  # noqa: A001
+        np.savetxt(path, np.eye(size)[::-1], format, delimiter=",", header="by hand")
+        refused(path, rf"g\.csv, line 2: {size:,} columns of 0 and 1 alone")
+    path.write_text("0,1,1\n1,0,1\n1,1,0\n")
+    assert read(open_source(path, source_column=1, target_column=2)).edges == [(0, 1), (1, 0), (1, 1)]
+    assert read(open_source(path, weight=3)).edges == [(0, 1), (1, 0), (1, 1)]
+    for text in ("0,1,1\n1,0,1\n", "0,1,1\n1,0,1\n1,2,0\n", "0,1\n1,0\n1,1\n0,0\n"):
+        path.write_text(text)
+        assert read(open_source(path)).edges[:2] == [(0, 1), (1, 0)]
+
+
 @pytest.mark.parametrize(
     ("weight", "match"),
     [

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 SHOWN_BYTES = 1 << 18  # of the first rows, which say what separates columns and what nodes are
 
 _BYTES_PER_EDGE = 16
+_MIN_MATRIX = 3
+"""Rows and columns from which 0 and 1 alone are no edges, of which there are four between two nodes."""
 _MIN_BYTES, _MAX_BYTES = 1 << 17, 1 << 21
 _QUOTE, _NEWLINE, _RETURN, _TAB, _SPACE, _MINUS, _ZERO = (np.uint8(ord(char)) for char in '"\n\r\t -0')
 _FIELD, _PLAIN, _QUOTED, _BEHIND = range(4)
@@ -203,6 +205,12 @@ def _is_number(field: str) -> bool:
     return True
 
 
+def _is_matrix(rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether rows are those of an adjacency matrix: of many columns, and 0 and 1 everywhere."""
+    many = len(rows) >= _MIN_MATRIX and all(len(row) >= _MIN_MATRIX for row in rows)
+    return many and all(_is_number(field) and float(field) in (0, 1) for row in rows for field in row)
+
+
 class CsvFiles(TextTable):
     """Edges in two columns of CSV; docs/reference/sources.md has the rules."""
 
@@ -228,6 +236,13 @@ class CsvFiles(TextTable):
 
     def _take_columns_of(self, dialect: Dialect, line: int) -> None:
         begins = not self._names
+        named = (*self._columns, self._weight) != (None, None, None)
+        if not (named or dialect.header) and _is_matrix(dialect.rows):
+            raise self._error(
+                line + dialect.lines,
+                f"{len(dialect.rows[0]):,} columns of 0 and 1 alone, as in a matrix and not in edges.",
+                "Read it with NumPy and give a matrix of SciPy, or name the columns of both ends.",
+            )
         self._names, self._separator = dialect.names, dialect.separator
         self._headed |= dialect.header
         self._read_columns = chosen = self._named_columns(self._names)
