@@ -96,8 +96,12 @@ def _kind(*kinds: type) -> Callable[[Any], bool]:
 
 
 def _names_a_file(value: str | os.PathLike[str]) -> bool:
-    parts = os.fsencode(value).split(b"/")
-    return any(parts) and not any(b"\0" in part or len(part) > _MAX_NAME_BYTES for part in parts)
+    name = os.fsencode(value)
+    return any(name.split(b"/")) and b"\0" not in name
+
+
+def _fits_a_file(value: str | os.PathLike[str]) -> bool:
+    return all(len(part) <= _MAX_NAME_BYTES for part in os.fsencode(value).split(b"/"))
 
 
 def _size(value: Any) -> tuple[str, str] | None:
@@ -176,6 +180,12 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
         lambda value: not isinstance(value, str | os.PathLike) or _names_a_file(value),
         "no path",
         "Give the name of a file or a folder.",
+    ),
+    (
+        "path tmp labels trace seeds checkpoint graph source ranks personalization start",
+        lambda value: not isinstance(value, str | os.PathLike) or _fits_a_file(value),
+        "too long for the name of a file",
+        "Use a shorter one.",
     ),
     (
         "source_column target_column weight",

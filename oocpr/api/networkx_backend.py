@@ -347,10 +347,13 @@ def hits(
     tol: float = 1e-8,
     nstart: Mapping[Any, float] | None = None,
     normalized: bool = True,
+    *,
+    method: str = "svd",
 ) -> tuple[dict[Any, float], dict[Any, float]]:
     """Find hubs and authorities as ``networkx.hits`` does, to a residual of `tol`.
 
-    Raises what `pagerank` raises.
+    `method` says how they are scaled unless they are `normalized`. NetworkX gives it from 3.7 on, and did
+    what it calls ``"svd"`` before. Raises what `pagerank` raises, and ValueError for another `method`.
 
     Examples
     --------
@@ -358,6 +361,8 @@ def hits(
     >>> max(hubs, key=hubs.get), max(authorities, key=authorities.get)
     ('a', 'c')
     """
+    if method not in ("power_iteration", "svd"):
+        raise ValueError(f"method not supported: {method}")
     graph = _taken(G, nstart=nstart, tol=tol)
     if not len(graph):
         return {}, {}
@@ -365,11 +370,13 @@ def hits(
         raise nx.PowerIterationFailedConvergence(max_iter)
     source, options = graph.source("weight")
     found = centrality.hits(source, tol=tol, max_passes=max_iter, **options)
-    if not normalized:
+    hubs, authorities = found.hubs.to_numpy(), found.authorities.to_numpy()
+    if not normalized and method == "power_iteration":
+        hubs /= hubs.max()
+        authorities /= authorities.max()
+    elif not normalized:
         # NetworkX leaves the authorities at a norm of 1, and multiplies them to hubs.
-        authorities = found.authorities.to_numpy()
         authorities /= np.linalg.norm(authorities)
-        hubs = found.hubs.to_numpy()
         hubs *= np.sqrt(found.hubs.facts.eigenvalue or 0.0) / np.linalg.norm(hubs)
     return _converged(graph, found.hubs, max_iter), _converged(graph, found.authorities, max_iter)
 

@@ -59,8 +59,12 @@ def test_ranks_are_those_of_networkx(oocpr_command: Run, tmp_path: Path, kind: s
 def test_a_name_that_no_file_can_have_is_refused(oocpr_command: Run) -> None:
     outcome = oocpr_command("rank", "x" * 300)
     assert outcome.code == 2
-    cause = f"the name {'x' * 60}... is too long for a file."
-    assert outcome.err == f"error: {cause}\nremedy: Use a shorter one.\n"
+    # From Python 3.14 on it is only asked whether there is such a file.
+    causes = (
+        f"the name {'x' * 60}... is too long for a file.",
+        "graph is a str, too long for the name of a file.",
+    )
+    assert outcome.err in [f"error: {cause}\nremedy: Use a shorter one.\n" for cause in causes]
 
 
 def test_an_import_ends_with_what_was_guessed(oocpr_command: Run, tmp_path: Path) -> None:
