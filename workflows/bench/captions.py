@@ -92,8 +92,9 @@ few seeds is given.
 
 32 seeds of cnr-2000 take five to six times as long as one. Reading what their sweeps gather, at the same
 addresses and with nothing computed, takes 3.2 to 3.9 times as long as one seed in blocks of sixteen, and 4.3
-to 4.8 times in blocks of eight. Nor do a few directions slow the sweeps down that all seeds could share: of a
-sweep of the largest component, forty eigenvalues lie between 0.745 and 0.778.
+to 4.8 times in blocks of eight; for R-MAT 22, it is 6.6 to 6.7 times in blocks of sixteen. Nor do a few
+directions slow the sweeps down that all seeds could share: of a sweep of the largest component of cnr-2000,
+forty eigenvalues lie between 0.745 and 0.778.
 """
 SEEDS_DEVICE = """
 The same for a large graph on a device, where sixteen seeds share each pass, or eight if no more are left. A
@@ -101,6 +102,8 @@ pass of sixteen takes 34 ms: 18 for the product of the edges with all vectors, a
 seed has of its own; those that no edge reaches are passed over. The slowest of the five runs of 32 seeds was
 the first, which compiled the kernels for sixteen. One seed by itself takes twice as long as uniform ranks,
 0.3 s there: its name is looked up in all blocks of the store, and its teleport vector has 67 million numbers.
+Peers are as for two cores, one process each, all at the same time on 32 cores; what their ranks are apart
+from those of oocpr is an L1 distance. The limit counts the time to load the graph, too.
 """
 SWEEPS = """
 A whole pass of method `residual` beside one iteration of the others. GAP's binary is ahead in single

@@ -419,6 +419,13 @@ def device_seeds(found: Cells) -> list[str]:
                     f"{taken / int(count):.3f} s", f"{taken / usual:.1f}x",
                 ]
             )  # fmt: skip
+        for peer, known in graph["peers"].items():
+            if "reason" in known:
+                rows.append([f"{name}, {peer}", known["reason"], "", ""])
+                continue
+            [taken], apart = known["seconds a seed"], known["worst error"]
+            times = f"{taken / usual:.0f}x, {apart:.0e} apart"
+            rows.append([f"{name}, {peer}, one seed", f"{taken:.0f} s", "", times])
     return table(["", "time", "each", "times one seed"], rows)
 
 
