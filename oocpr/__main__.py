@@ -1,8 +1,6 @@
 """The command line as ``python -m oocpr``."""
 
-import sys
-
-from oocpr.cli import main
+from oocpr.cli import run_process
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_process()
