@@ -84,45 +84,38 @@ def keep_summary(job: Job, summary: dict[str, Any]) -> list[OocprError]:
         _LOG.warning("%s It is written anew.", error.cause)
         before = {}
     failures: list[OocprError] = []
-    figures: dict[str, Any] = {}
-    # In this order metrics tell of figures that cannot be read, and the summary of metrics.
-    steps: list[Callable[[], None]] = [
-        lambda: figures.update(_published_figures(job)),
-        lambda: _keep_metrics(job, summary, figures),
-        lambda: _keep_last_run(job, summary),
-    ]
-    for step in steps:
+
+    @contextmanager
+    def noting_failure() -> Iterator[None]:
         succeeded = summary["exit_code"] == 0
         summary["last_success"] = summary["ended"] if succeeded else before.get("last_success")
         try:
-            step()
+            yield
         except OocprError as error:
             failures.append(error)
             if succeeded:
                 end_summary(summary, error.exit_code, (error.cause, error.remedy))
+
+    if job.publication.metrics is not None:
+        from oocpr.jobs.metrics import write_metrics
+
+        figures: dict[str, Any] = {}
+        # In this order metrics tell of figures that cannot be read, and the summary of metrics.
+        with noting_failure():
+            figures = _published_figures(job)
+        with noting_failure():
+            write_metrics(job.publication.metrics, figures | summary, summary["last_success"])
+    with noting_failure():
+        if job.folder.is_dir():
+            write_json(job.folder / LAST_RUN, summary)
     return failures
 
 
 def _published_figures(job: Job) -> dict[str, Any]:
     """Figures of the published ranks, which metrics of a run that has made none have."""
     published = JobFolder(job.folder).published
-    if job.publication.metrics is None or published is None:
-        return {}
-    last = read_json(published / SUMMARY) or {}
+    last = {} if published is None else read_json(published / SUMMARY) or {}
     return {name: last.get(name) for name in ("run", "comparison")}
-
-
-def _keep_metrics(job: Job, summary: dict[str, Any], figures: dict[str, Any]) -> None:
-    if job.publication.metrics is None:
-        return
-    from oocpr.jobs.metrics import write_metrics
-
-    write_metrics(job.publication.metrics, figures | summary, summary["last_success"])
-
-
-def _keep_last_run(job: Job, summary: dict[str, Any]) -> None:
-    if job.folder.is_dir():
-        write_json(job.folder / LAST_RUN, summary)
 
 
 def preview_job(job: Job, summary: dict[str, Any], progress: Progress) -> None:
