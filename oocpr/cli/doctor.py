@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from oocpr.cli.commands import cli
 from oocpr.cli.options import json_option, option
-from oocpr.cli.output import emit, emit_json, pairs
+from oocpr.cli.output import answer, pairs
 from oocpr.diagnosis import Machine, diagnose
 from oocpr.errors import SetupError, UsageError
 from oocpr.units import format_bytes
@@ -38,12 +38,10 @@ def doctor(folder: str, json_path: str | None) -> None:
         raise UsageError(f"{folder} is no folder.", "Name one that exists.")
     machine = read_machine(folder)
     findings = diagnose(machine)
-    if json_path != "-":
-        emit(pairs(_rows(machine)))
-        for each in findings:
-            emit(f"\n{'stops' if each.stops else 'slower'}: {each.cause}\nremedy: {each.remedy}\n")
-    if json_path is not None:
-        emit_json({"machine": asdict(machine), "findings": [asdict(each) for each in findings]}, json_path)
+    text = pairs(_rows(machine))
+    for each in findings:
+        text += f"\n{'stops' if each.stops else 'slower'}: {each.cause}\nremedy: {each.remedy}\n"
+    answer(text, {"machine": asdict(machine), "findings": [asdict(each) for each in findings]}, json_path)
     stopping = [each for each in findings if each.stops]
     if stopping:
         raise SetupError(f"runs would be stopped here: {stopping[0].cause}", stopping[0].remedy)
