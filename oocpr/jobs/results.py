@@ -228,13 +228,11 @@ class JobFolder:
 
 
 def _read_inputs(folder: Path) -> tuple[Record, dict[str, Any]]:
-    known = read_json(folder / INPUTS)
+    known = read_json(folder / INPUTS) or {}
     try:
-        if known is not None:
-            return Record.from_dict(known["record"]), known
+        return Record.from_dict(known["record"]), known
     except (KeyError, TypeError) as error:
         raise _damaged(folder / INPUTS) from error
-    raise _damaged(folder / INPUTS)
 
 
 def _link(source: str, target: str) -> None:
