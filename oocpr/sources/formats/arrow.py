@@ -58,6 +58,20 @@ class TableSource(BaseSource):
         self._pass_over(kinds, chosen)
         return chosen
 
+    def _chosen_of(self, schema: pa.Schema, title: str) -> list[str]:
+        """Choose among the columns of a table; refuse what cannot be read, before anything of it is."""
+        from pyarrow import types
+
+        numbers = (types.is_integer, types.is_floating, types.is_decimal)
+        kinds = {field.name: any(kind(field.type) for kind in numbers) for field in schema}
+        chosen = self._chosen(kinds, title)
+        for name in chosen:
+            if schema.names.count(name) > 1:
+                raise InputError(f"{title} has two columns {name!r}.", "Rename one of them.")
+        for name in chosen[:2]:
+            _check_kind(schema.field(name).type, title)
+        return chosen
+
     def _pass_over(self, kinds: Mapping[str, bool], chosen: Sequence[str]) -> None:
         """Note the columns of numbers that are not read."""
         numeric = (
@@ -211,14 +225,6 @@ def _zero_filled(numbers: Any) -> Any:
     return numbers.fill_null(0) if numbers.null_count else numbers
 
 
-def _kinds_of(schema: pa.Schema) -> dict[str, bool]:
-    """Say of each column whether it holds numbers."""
-    from pyarrow import types
-
-    numbers = (types.is_integer, types.is_floating, types.is_decimal)
-    return {field.name: any(kind(field.type) for kind in numbers) for field in schema}
-
-
 def _first_null(column: Any, first: int) -> int:
     """Give the number of the first row without a value; that of the first row is `first`."""
     return first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
@@ -277,8 +283,7 @@ class ArrowTable(TableSource):
             reader = pa.RecordBatchReader.from_stream(table)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise _no_table(error) from error
-        columns = self._chosen(_kinds_of(reader.schema), self.title)
-        _check_columns(reader.schema, columns, self.title)
+        columns = self._chosen_of(reader.schema, self.title)
         yield from (batch.select(columns) for batch in reader)
 
 
@@ -350,8 +355,7 @@ class ParquetFiles(TableFiles):
                     # Arrow reads its own files fastest.
                     source: Any = str(input_file) if isinstance(input_file, LocalFile) else opened
                     file = pq.ParquetFile(source, **options)
-                    columns = self._chosen(_kinds_of(file.schema_arrow), str(input_file))
-                    _check_columns(file.schema_arrow, columns, str(input_file))
+                    columns = self._chosen_of(file.schema_arrow, str(input_file))
                     chunks = row_groups(opened, self.reserve, str(input_file))
                     if len(chunks) != file.metadata.num_row_groups:
                         raise ValueError("its metadata contradict themselves")
@@ -395,15 +399,6 @@ class ParquetFiles(TableFiles):
                         "Fetch or write the file again.",
                     ) from error
             self._before += input_file.size or 0
-
-
-def _check_columns(schema: pa.Schema, columns: Sequence[str], title: str) -> None:
-    """Refuse columns that cannot be read, before anything of them is."""
-    for name in columns:
-        if schema.names.count(name) > 1:
-            raise InputError(f"{title} has two columns {name!r}.", "Rename one of them.")
-    for name in columns[:2]:
-        _check_kind(schema.field(name).type, title)
 
 
 class _RowGroup:
