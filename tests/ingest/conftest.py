@@ -1,4 +1,7 @@
 import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -6,6 +9,17 @@ import pytest
 from scipy.sparse import csr_array
 
 from oocpr.sources.block import EdgeBlock, NameBlock, NodeBlock, Strings
+
+
+def printed(program, *words):
+    """What a program prints in a process of its own, where warnings are errors."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *map(str, words)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    ).stdout
 
 
 class Arrays:

@@ -1,9 +1,5 @@
 import mmap
-import os
 import re
-import subprocess
-import sys
-import textwrap
 from itertools import product
 
 import numpy as np
@@ -16,6 +12,8 @@ from oocpr.ingest import budget
 from oocpr.ingest.build import build_store
 from oocpr.system import resident
 from oocpr.units import parse_bytes
+
+from .conftest import printed
 
 MIB = 1 << 20
 
@@ -132,13 +130,7 @@ TILE = """
     ("degree", "empty"), [(1, 0), pytest.param(2, 0, marks=pytest.mark.slow), (16, 0), (4, 7)]
 )
 def test_a_tile_on_its_way_out_takes_no_more_than_its_share(degree, empty):
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(TILE), str(degree), str(empty)],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    taken, share = map(int, run.stdout.split())
+    taken, share = map(int, printed(TILE, degree, empty).split())
     assert share / 3 < taken <= share
 
 
@@ -181,9 +173,7 @@ LOADED = """
 
 @pytest.mark.long
 def test_nothing_is_compiled_once_memory_has_been_shared_out(tmp_path):
-    words = [sys.executable, "-c", textwrap.dedent(LOADED), tmp_path]
-    run = subprocess.run(words, check=True, capture_output=True, text=True)
-    assert run.stdout.strip() == ""
+    assert printed(LOADED, tmp_path).strip() == ""
 
 
 IMPORT = """
@@ -292,29 +282,15 @@ ADD = (
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["hub", "ids", "names"])
 def test_peak_memory_stays_in_a_tight_budget_when_edges_are_added(tmp_path, kind):
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(ADD), tmp_path, kind, str(44 * MIB)],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONWARNINGS": "error"},
-    )
-    memory, peak, edges = map(int, run.stdout.split(","))
+    memory, peak, edges = map(int, printed(ADD, tmp_path, kind, 44 * MIB).split(","))
     assert edges > 24 << 16
     assert peak <= memory, (peak - memory) >> 20
 
 
 def imported(path, scale, *, spare=0, total=0, order="keep", kind="rows", block_edges=0, stop=""):
     """Import R-MAT in a process of its own: budget, peak, raw edges and the stages there were."""
-    numbers = map(str, (scale, spare, total))
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(IMPORT), path, *numbers, order, kind, str(block_edges), stop],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONWARNINGS": "error"},
-    )
-    memory, peak, edges, *stages = run.stdout.strip().split(",")
+    words = (path, scale, spare, total, order, kind, block_edges, stop)
+    memory, peak, edges, *stages = printed(IMPORT, *words).strip().split(",")
     return int(memory), int(peak), int(edges), stages
 
 

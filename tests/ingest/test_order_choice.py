@@ -1,6 +1,3 @@
-import subprocess
-import sys
-import textwrap
 from collections import OrderedDict
 
 import numpy as np
@@ -32,6 +29,8 @@ from oocpr.ingest.rows import unique_sorted
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
 from oocpr.system import resident
+
+from .conftest import printed
 
 costs_of_orders = st.builds(
     OrderCost,
@@ -383,9 +382,7 @@ def test_an_order_takes_the_memory_that_it_asks_for(tmp_path, order):
     if order == "dfs":
         # Neighbours of a run of rows that are rehearsed, and of one row.
         asked += 4 * (tile_edges_for(nodes // 2) + 64)
-    words = [tmp_path, order, nodes, asked + SLACK_BYTES + (1 << 20)]
-    program = [sys.executable, "-c", textwrap.dedent(PEAK), *map(str, words)]
-    taken = int(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
+    taken = int(printed(PEAK, tmp_path, order, nodes, asked + SLACK_BYTES + (1 << 20)))
     assert taken <= asked + SLACK_BYTES
     assert taken >= 0.6 * asked
 

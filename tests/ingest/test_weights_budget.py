@@ -1,9 +1,6 @@
-import os
-import subprocess
-import sys
-import textwrap
-
 import pytest
+
+from .conftest import printed
 
 MIB = 1 << 20
 
@@ -95,14 +92,7 @@ ADD = (
 
 @pytest.mark.parametrize("kind", ["hub", pytest.param("ids", marks=pytest.mark.slow)])
 def test_peak_memory_stays_in_a_tight_budget_when_edges_are_added(tmp_path, kind):
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(ADD), tmp_path, kind, str(52 * MIB)],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONWARNINGS": "error"},
-    )
-    memory, peak, edges = map(int, run.stdout.split(","))
+    memory, peak, edges = map(int, printed(ADD, tmp_path, kind, 52 * MIB).split(","))
     assert edges > 12 << 17
     assert peak <= memory, (peak - memory) >> 20
 
@@ -129,15 +119,8 @@ def test_peak_memory_stays_in_a_tight_budget_when_edges_are_added(tmp_path, kind
 )
 def test_peak_memory_stays_in_a_tight_budget(tmp_path, kind, order, duplicates):
     scale = 18 if kind != "ids" else 17
-    words = [sys.executable, "-c", textwrap.dedent(IMPORT), tmp_path / "g.zarr", str(scale), str(48 * MIB)]
-    run = subprocess.run(
-        [*words, order, kind, duplicates],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONWARNINGS": "error"},
-    )
-    memory, peak, edges = map(int, run.stdout.split(","))
+    words = (tmp_path / "g.zarr", scale, 48 * MIB, order, kind, duplicates)
+    memory, peak, edges = map(int, printed(IMPORT, *words).split(","))
     assert edges == 12 << scale
     assert peak <= memory, (peak - memory) >> 20
 
@@ -192,6 +175,4 @@ LOADED = """
 @pytest.mark.long
 @pytest.mark.parametrize("duplicates", ["merge", "sum", "count"])
 def test_nothing_is_compiled_once_memory_has_been_shared_out(tmp_path, duplicates):
-    words = [sys.executable, "-c", textwrap.dedent(LOADED), tmp_path, duplicates]
-    run = subprocess.run(words, check=True, capture_output=True, text=True)
-    assert run.stdout.strip() == ""
+    assert printed(LOADED, tmp_path, duplicates).strip() == ""
