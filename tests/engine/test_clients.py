@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dask
@@ -161,26 +162,33 @@ def test_a_run_without_any_workers_left_is_lost(stored, monkeypatch):
             rank_whole(stored(GRAPH, 700), client=client)
 
 
-def test_a_worker_that_ends_while_it_starts_is_lost():
+@contextmanager
+def met_as_it_starts(meet):
+    """Have a thread do something to a worker that starts meanwhile."""
     ended = threading.Event()
     others = set(psutil.Process().children())
 
-    def kill() -> None:
+    def wait() -> None:
         while not ended.is_set():
             for child in set(psutil.Process().children()) - others:
                 if "spawn_main" in " ".join(child.cmdline()):
-                    child.kill()
+                    meet(child)
                     return
             time.sleep(0.01)
 
-    thread = threading.Thread(target=kill)
+    thread = threading.Thread(target=wait)
     thread.start()
     try:
-        with pytest.raises(LostError, match="ended while it was started"), open_client(None, 1):
-            pass
+        yield
     finally:
         ended.set()
         thread.join()
+
+
+def test_a_worker_that_ends_while_it_starts_is_lost():
+    lost = pytest.raises(LostError, match="ended while it was started")
+    with met_as_it_starts(psutil.Process.kill), lost, open_client(None, 1):
+        pass
 
 
 def test_what_is_said_to_be_installed_is_in_the_extras():
@@ -201,21 +209,6 @@ def test_what_dask_asserts_of_workers_that_never_came_is_no_defect():
 @pytest.mark.long
 def test_a_worker_that_is_stopped_while_it_starts_is_not_waited_for(monkeypatch):
     monkeypatch.setattr("oocpr.engine.executors.dask_client.START_TIMEOUT", 3)
-    others = set(psutil.Process().children())
-    stopped = threading.Event()
-
-    def stop() -> None:
-        while not stopped.is_set():
-            for child in set(psutil.Process().children()) - others:
-                if "spawn_main" in " ".join(child.cmdline()):
-                    child.suspend()
-                    stopped.set()
-
-    thread = threading.Thread(target=stop)
-    thread.start()
-    try:
-        with pytest.raises(LostError, match="ended while it was started"), open_client(None, 1):
-            pytest.fail("no worker started")
-    finally:
-        stopped.set()
-        thread.join()
+    lost = pytest.raises(LostError, match="ended while it was started")
+    with met_as_it_starts(psutil.Process.suspend), lost, open_client(None, 1):
+        pytest.fail("no worker started")
