@@ -8,7 +8,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -318,8 +318,11 @@ class _Run:
 
     def carry_out(self, *, accept: bool) -> None:
         """Do all steps."""
+        from oocpr.engine.executors.dask_client import open_client
+
         job = self._job
-        with _client(job) as client:
+        asked = job.scheduler, job.workers
+        with nullcontext() if asked == (None, None) else open_client(*asked) as client:
             calls: dict[Step, Callable[[], None]] = {
                 Step.IMPORT: lambda: self._import(client),
                 Step.APPEND: lambda: self._append(client),
@@ -570,15 +573,3 @@ def _naming_the_job() -> Iterator[None]:
 def _notify(graph: Any) -> None:
     for notice in graph.notices:
         _LOG.info("%s", notice)
-
-
-@contextmanager
-def _client(job: Job) -> Iterator[Any]:
-    """Give the client of the workers that a job names; None for none."""
-    if job.workers is None and job.scheduler is None:
-        yield None
-        return
-    from oocpr.engine.executors.dask_client import open_client
-
-    with open_client(job.scheduler, job.workers) as client:
-        yield client
