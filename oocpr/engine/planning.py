@@ -15,7 +15,7 @@ import numpy as np
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import DoesNotFitError, SetupError, UsageError
 from oocpr.plan.device_plan import ROW_EDGES, plan_on_devices, resident_weights
-from oocpr.plan.forecast import DEVICE_EDGES, DEVICE_MIXING, LINK_BYTES
+from oocpr.plan.forecast import DEVICE_EDGES, DEVICE_MIXING, LINK_BYTES, MAX_SCC_EDGES, Passes
 from oocpr.plan.memory import SEGMENTED_KERNELS, SEGMENTED_METHODS, weighted_tile_bytes
 from oocpr.plan.partition import speed_shares, stripe_owner, stripe_tiles, weighted_stripes
 from oocpr.plan.processor_plan import choose_method, make_plan
@@ -195,7 +195,6 @@ def count_passes(path: Path, memory: int, progress: Progress) -> int:
 def timed(run: PlannedRun, request: RunRequest, progress: Progress) -> Plan:
     """Measure, and say in the plan how long its run takes."""
     from oocpr.engine.probe.measure import measure_rates, measure_segmented, measure_whole
-    from oocpr.plan.forecast import MAX_SCC_EDGES, Passes
 
     settings, plan, store = run
     if plan.method == "components" and plan.stats.edges <= MAX_SCC_EDGES:

@@ -39,7 +39,7 @@ from oocpr.jobs.results import (
 from oocpr.jobs.status import PROGRESS, ProgressFile
 from oocpr.jobs.steps import Decision, Record, Stamp, Step, broken_limits, decide, options_of
 from oocpr.jobs.time_limit import call_until
-from oocpr.sources.files import check_apart, input_file, input_files, stamp
+from oocpr.sources.files import LocalFile, check_apart, input_file, input_files, stamp
 from oocpr.store.atomic import check_writable, naming_failures, remove
 from oocpr.system import resident_after_trim
 from oocpr.units import format_error_bound, format_passes, format_seconds
@@ -286,8 +286,6 @@ def _files(spec: str, *, may_lack: bool) -> list[Any]:
 
 
 def _stamp_of(file: Any) -> Stamp:
-    from oocpr.sources.files import LocalFile
-
     if isinstance(file, LocalFile):
         file.check(folder=True)
         if file.path.is_dir():

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 import oocpr
 from oocpr.errors import SetupError, UsageError
-from oocpr.result.names import RowNames
+from oocpr.result.names import ListedNames, RowNames
 from oocpr.result.ranks import Ranks
 
 
@@ -65,8 +65,6 @@ def test_movers(graph):
 
 
 def test_names_are_no_formulas():
-    from oocpr.result.names import ListedNames
-
     one = Ranks(np.array([0.75, 0.25]), ListedNames(["$x", r"$\bad{"]))
     found = one.compare(Ranks(np.array([0.25, 0.75]), one.names))
     ax = found.plot()

@@ -209,8 +209,6 @@ def test_what_arrow_can_be_made_of_is_a_table():
 def test_dask_data_frames_are_computed_by_partition():
     pytest.importorskip("pandas")
     frames = pytest.importorskip("dask.dataframe")
-    import pandas as pd
-
     pairs = [(k, k * k) for k in range(10)]
     frame = frames.from_pandas(pd.DataFrame(pairs, columns=["from", "to"]), npartitions=3)
     assert read(open_source(frame), 2).edges == pairs

@@ -194,8 +194,6 @@ def test_names_on_standard_input(data, monkeypatch):
 
 
 def test_standard_input_compressed_with_large_blocks(monkeypatch):
-    import bz2
-
     random = np.random.default_rng(1)
     lines = "".join(f"{u} {v}\n" for u, v in random.integers(0, 2**31, (200_000, 2)))
     given_on_stdin(monkeypatch, bz2.compress(lines.encode()))
