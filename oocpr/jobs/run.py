@@ -289,8 +289,7 @@ def _stamp_of(file: Any) -> Stamp:
     if isinstance(file, LocalFile):
         file.check(folder=True)
         if file.path.is_dir():
-            inside = sorted(each for each in file.path.rglob("*") if each.is_file())
-            known = [each.stat() for each in inside]
+            known = [each.stat() for each in file.path.rglob("*") if each.is_file()]
             newest = max((each.st_mtime_ns for each in known), default=0)
             return str(file.path), sum(each.st_size for each in known), newest, len(known)
     return tuple(stamp(file) or ())
