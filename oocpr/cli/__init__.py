@@ -83,7 +83,7 @@ def run_process() -> NoReturn:
     code = main()
     # What is closed or removed in the end still is.
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         # A reader that went away was met, or has nothing to come.
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
