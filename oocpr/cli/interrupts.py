@@ -59,7 +59,9 @@ class _Interrupts:
         """Have nothing come any more."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer.join()
+            # A second signal may have broken off its start.
+            if self._timer.is_alive():
+                self._timer.join()
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import oocpr
+from oocpr.cli.interrupts import stopping_like_ctrl_c
 
 if TYPE_CHECKING:
     Start = Callable[..., subprocess.Popen[bytes]]
@@ -306,6 +307,19 @@ def test_an_interrupt_that_python_would_show_and_forget_ends_the_run(
     assert TWO_LINES.fullmatch(done.stderr), done.stderr
     assert output.read_text() == "what stood here"
     assert list(tmp_path.iterdir()) == [output]
+
+
+def test_a_second_interrupt_while_the_first_is_put_off_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def come_again(_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("threading.Timer.start", come_again)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), stopping_like_ctrl_c():
+            exec("signal.raise_signal(signal.SIGINT)", {"__name__": "logging", "signal": signal})
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.long
