@@ -20,6 +20,7 @@ import oocpr
 from oocpr.engine.executors import dask_client
 from oocpr.engine.executors.dask_client import (
     _start_errors,
+    _uninterrupted,
     cluster_errors,
     known_workers,
     open_client,
@@ -204,6 +205,19 @@ def test_what_is_said_to_be_installed_is_in_the_extras():
 def test_what_dask_asserts_of_workers_that_never_came_is_no_defect():
     with pytest.raises(LostError, match=r"ended while it was started: Status\.starting"), _start_errors():
         raise AssertionError("Status.starting")
+
+
+def test_an_interrupt_that_ends_starting_workers_as_well_is_one():
+    def end_all() -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("Nanny failed to start worker process")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), _uninterrupted(), _start_errors():
+            end_all()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.long

@@ -363,13 +363,16 @@ def _uninterrupted() -> Iterator[None]:
     Processes begun meanwhile never get Ctrl-C, as they end with this one.
     """
     asked: list[int] = []
-    with handling(lambda number, _: asked.append(number)):
-        # Processes take over what the thread blocks that begins them; the first one would unblock it.
-        resource_tracker.ensure_running()
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            yield
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if asked:
-        signal.raise_signal(asked[0])
+    try:
+        with handling(lambda number, _: asked.append(number)):
+            # Processes take over what the thread blocks that begins them; the first one would unblock it.
+            resource_tracker.ensure_running()
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                yield
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    finally:
+        # Also if workers have got it as well, and ended: then it is why they did not come.
+        if asked:
+            signal.raise_signal(asked[0])
