@@ -226,5 +226,10 @@ def fail(cause: str, remedy: str, code: int) -> int:
     from oocpr.errors import masked
 
     for word, text in (("error", cause_in_flags(cause)), ("remedy", in_flags(remedy))):
-        print(f"{word}: {masked(' '.join(text.split()))}", file=sys.stderr)  # noqa: T201
+        try:
+            print(f"{word}: {masked(' '.join(text.split()))}", file=sys.stderr)  # noqa: T201
+        except BrokenPipeError:
+            raise
+        except OSError:
+            break  # the code says it where there is no room for words
     return code

@@ -43,6 +43,21 @@ def test_closed_streams_end_with_a_documented_code(
     assert [path.name for path in names.parent.iterdir()] == ["n.tsv"]
 
 
+@pytest.mark.parametrize(
+    ("words", "full", "code"),
+    [
+        ("rank nosuch.txt", "2>/dev/full", 2),
+        ("rank --nosuch", "2>/dev/full", 2),
+        ("--version", ">/dev/full 2>&1", 4),
+    ],
+)
+def test_an_error_that_cannot_be_written_has_its_code(
+    tmp_path: Path, environment: dict[str, str], words: str, full: str, code: int
+) -> None:
+    command = f"{sys.executable} -m oocpr {words} {full}"
+    assert subprocess.run(command, shell=True, env=environment, cwd=tmp_path, check=False).returncode == code
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_names_that_a_terminal_cannot_show_are_escaped_and_files_are_not(
