@@ -82,7 +82,7 @@ def _rebuild_environment(module: str, constants: Any, name: str) -> Any:
     """Rebuild what a loaded function has of its module, without the module if it is one of Numba's.
 
     Compiled code takes constants from there and names from nowhere, and to import what arrays are compiled
-    by takes a twentieth of the time of a small graph.
+    by takes a thirtieth of the time of a small graph.
     """
     found = environment.lookup_environment(name)
     if found is None and module.startswith("numba.") and module not in sys.modules:

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_process() -> NoReturn:
     """Run the command of the process, and end it without taking apart all that was imported.
 
-    That would take a twentieth of the time of a small graph, and a tenth with the libraries of a device.
+    That would take a tenth of the time of a small graph, once the libraries of a device are loaded.
     """
     code = main()
     # What is closed or removed in the end still is.
