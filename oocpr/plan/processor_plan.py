@@ -41,8 +41,6 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
     bounds = request.bounds or stripe_tiles(stats.tiles, stripes)
     mixed = request.method == "mixed"
     sweeps = (request.sweeps or sweeps_for(stats.local_share, stripes)) if mixed else 1
-    # If few edges stay inside tiles, reading what others propose saved R-MAT one pass in ten, and made
-    # each a third longer.
     proposals = sweeps > 1
 
     def need(remembered: int) -> Need:
