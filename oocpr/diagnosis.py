@@ -90,6 +90,8 @@ Lines = Iterator[tuple[str, str]]
 
 
 def _packages(machine: Machine) -> Lines:
+    if not machine.compiled:
+        yield "functions are not compiled: NUMBA_DISABLE_JIT is set.", "Unset it."
     for each in machine.unmet:
         yield f"oocpr requires {each}, which is not installed.", f"Install it: pip install '{each}'."
 
@@ -118,12 +120,7 @@ def _processors(machine: Machine) -> Lines:
             f"{machine.usable_cores} of {machine.cores} cores may be used, by affinity, quota or job.",
             "Ask for more, such as by --cpus-per-task of SLURM or limits.cpu of Kubernetes.",
         )
-    if not machine.compiled:
-        yield (
-            "functions are not compiled: NUMBA_DISABLE_JIT is set.",
-            "Unset it; runs take 100 times as long.",
-        )
-    if not machine.cache:
+    if machine.compiled and not machine.cache:
         yield (
             "compiled functions are kept nowhere, so that each run compiles for half a minute.",
             "Set OOCPR_CACHE_DIR to a folder that can be written.",

@@ -41,6 +41,7 @@ from numba.core.environment import Environment
 from numba.core.event import Listener, install_listener
 from numba.core.runtime.nrt import rtsys
 
+from oocpr.errors import UsageError
 from oocpr.progress import Reporter
 from oocpr.system import is_disk_full
 
@@ -209,7 +210,7 @@ def _compiled(
     def decorate(function: Any) -> Any:
         dispatcher = njit(**options | {"cache": False})(function)
         if dispatcher is function:
-            return function  # NUMBA_DISABLE_JIT is set
+            raise UsageError("NUMBA_DISABLE_JIT is set, and functions have to be compiled.", "Unset it.")
         if options["cache"]:
             # Numba says by a RuntimeError that it can write nowhere.
             with contextlib.suppress(RuntimeError):

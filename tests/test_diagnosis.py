@@ -46,6 +46,7 @@ def test_nothing_is_found_on_a_good_machine() -> None:
 
 STOPPING: list[tuple[dict[str, Any], str]] = [
     ({"unmet": ("zarr>=3.1",)}, "oocpr requires zarr>=3.1"),
+    ({"compiled": False, "cache": ""}, "functions are not compiled"),
     ({"usable_memory": 300 << 20}, "300 MiB of memory may be used; a run needs 512 MiB"),
     ({"read_rate": None}, "/data cannot be written to"),
     ({"free": 100 << 20}, "/data has 100 MiB free"),
@@ -64,7 +65,6 @@ def test_what_stops_runs() -> None:
 
 SLOWING: list[tuple[dict[str, Any], str]] = [
     ({"usable_cores": 2}, "2 of 8 cores may be used"),
-    ({"compiled": False}, "functions are not compiled"),
     ({"cache": ""}, "compiled functions are kept nowhere"),
     ({"simd": ("sse4.2",)}, "functions are compiled without vector instructions"),
     ({"load": 6.0}, "other processes keep 6.0 of the machine's 8 cores busy"),

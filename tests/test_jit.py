@@ -14,6 +14,7 @@ import numba
 import numpy as np
 import pytest
 
+import oocpr
 from oocpr import jit
 
 SOURCE = """
@@ -210,3 +211,14 @@ def test_what_is_optimized_late_is_so_where_it_is_called(tmp_path: Path) -> None
     vectors = "x double>"
     assert vectors in code
     assert vectors not in alone
+
+
+@pytest.mark.parametrize(("command", "code"), [("info graph.zarr", 2), ("doctor", 8)])
+def test_where_nothing_may_be_compiled_nothing_runs(tmp_path: Path, command: str, code: int) -> None:
+    words = [sys.executable, "-m", "oocpr", *command.split()]
+    oocpr.import_graph(np.array([[0, 1]]), tmp_path / "graph.zarr")
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "NUMBA_DISABLE_JIT is set" in done.stderr
+    assert "\nremedy: Unset it." in done.stderr

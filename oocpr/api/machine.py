@@ -29,8 +29,7 @@ _NAMED = ("oocpr", "cupy-cuda12x", "cupy-cuda13x", "fsspec", "s3fs", "networkx",
 
 def read_machine(folder: str = ".") -> Machine:
     """Read the facts; writes and reads READ_BYTES in `folder`, in a file that is gone afterwards."""
-    from oocpr.jit import cache_folder
-
+    compiled = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
     names, unmet = _requirements()
     rate, direct = _read_rate(Path(folder))
     devices, problem = _devices()
@@ -43,8 +42,8 @@ def read_machine(folder: str = ".") -> Machine:
         usable_cores=usable_cores(),
         load=os.getloadavg()[0],
         simd=_simd(),
-        compiled=os.environ.get("NUMBA_DISABLE_JIT", "0") == "0",
-        cache=cache_folder(),
+        compiled=compiled,
+        cache=_cache_folder() if compiled else "",
         memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         usable_memory=whole_memory(),
         folder=folder,
@@ -64,6 +63,12 @@ def read_machine(folder: str = ".") -> Machine:
         packages={name: found for name in names if (found := _version(name))},
         unmet=unmet,
     )
+
+
+def _cache_folder() -> str:
+    from oocpr.jit import cache_folder
+
+    return cache_folder()
 
 
 def _limit(kind: int) -> int | None:

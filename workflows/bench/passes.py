@@ -45,9 +45,13 @@ def count(graph: oocpr.Graph) -> dict[str, Any]:
 
 
 def measure_graphs(
-    description: str | None, found: dict[str, Any], measure: Callable[[oocpr.Graph], Any], order: str
+    description: str | None,
+    found: dict[str, Any],
+    measure: Callable[[oocpr.Graph], Any],
+    order: str,
+    graphs: dict[str, str] = GRAPHS,
 ) -> None:
-    """Import each of GRAPHS in an order, and write `found` as JSON, with what is measured of them."""
+    """Import each of the graphs in an order, and write `found` as JSON, with what is measured of them."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -57,7 +61,7 @@ def measure_graphs(
     chosen = parser.parse_args()
     found["graphs"] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, file in GRAPHS.items():
+        for name, file in graphs.items():
             graph = oocpr.import_graph(str(chosen.graphs / file), f"{folder}/{file}.zarr", order=order)
             found["graphs"][name] = measure(graph)
             print(name, json.dumps(found["graphs"][name]), flush=True)

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from machine import provenance
 from numpy.typing import NDArray
+from papers import GRAPHS
 from passes import measure_graphs
 from scipy.sparse.linalg import splu
 
@@ -148,4 +149,4 @@ def measure(graph: oocpr.Graph) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    measure_graphs(__doc__, {"provenance": provenance("skipping.py")}, measure, "auto")
+    measure_graphs(__doc__, {"provenance": provenance("skipping.py")}, measure, "auto", GRAPHS)
