@@ -143,10 +143,11 @@ def predicted_passes(
     fewest, typical, most = MIXED_PASSES if mixed else SINGLE_PASSES
     if local_share < RANDOM_SHARE:
         typical = PAIRED_PASSES if mixed and pairs else RANDOM_PASSES[0 if mixed else 1]
+    if mixed and not swept:
+        # None took more than the damping alone would: a crawl in random order 92, R-MAT 15.
+        most = max(most, fall / -math.log(damping) / unit)
     if mixed and not swept and local_share >= RANDOM_SHARE:
         typical *= UNSWEPT[DEVICE_MIXING if mixing is None else min(mixing, DEVICE_MIXING)]
-        # None took more than the damping alone would.
-        most = max(most, fall / -math.log(damping) / unit)
     elif mixed and mixing is not None and mixing < len(SHORT_MIXING):
         typical *= SHORT_MIXING[mixing]
     counts = [max(1, math.ceil(share * unit)) for share in (fewest, typical, most)]
