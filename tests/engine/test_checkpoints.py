@@ -35,7 +35,7 @@ checkpoint_module = import_module("oocpr.engine.checkpoint")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A graph of many tiles."""
     folder = tmp_path_factory.mktemp("graph")
-    build(oocpr.sources.open_source(GRAPH.entries), folder / "g.zarr", 2000)
+    build(oocpr.sources.open_source(GRAPH.entries), folder / "g.zarr", 1400)
     return str(folder / "g.zarr")
 
 
@@ -242,7 +242,7 @@ def test_a_checkpoint_of_stripes_that_exchanged_less_is_refused(
 
 def test_a_checkpoint_of_another_graph_is_refused(path: str, tmp_path: Path) -> None:
     oocpr.pagerank(path, method="mixed", checkpoint=tmp_path / "kept", max_passes=2)
-    build(oocpr.sources.open_source(random_digraph(2000, 12_000, seed=13).entries), tmp_path / "o.zarr", 2000)
+    build(oocpr.sources.open_source(random_digraph(2000, 12_000, seed=13).entries), tmp_path / "o.zarr", 1400)
     with pytest.raises(UsageError, match="is of a run with graph "):
         oocpr.pagerank(tmp_path / "o.zarr", method="mixed", checkpoint=tmp_path / "kept", resume=True)
 

@@ -67,7 +67,7 @@ def test_a_worker_without_the_package_is_a_wrong_setup(stored, client):
         del sys.modules["oocpr"]
         sys.modules.update(sys.hidden_oocpr)  # type: ignore[attr-defined]
 
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     client.run(hide)
     try:
         for ranked in (rank, rank_whole):
@@ -89,7 +89,7 @@ def test_a_worker_that_the_scheduler_does_not_know_any_more_is_lost(client):
 
 @pytest.mark.long
 def test_a_cluster_with_certificates_takes_a_client_with_those_of_its_configuration(stored, tmp_path):
-    store, certificates = stored(GRAPH, 2000), Security.temporary()
+    store, certificates = stored(GRAPH, 1400), Security.temporary()
     expected = rank_whole(store)
     with (
         LocalCluster(
@@ -127,7 +127,7 @@ def test_memory_limits_of_workers_count(client, tmp_path, monkeypatch):
 def test_workers_that_are_started_and_lost_leave_nothing(stored, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     with open_client(None, 1) as client:
 
         def kill(stage: str, done: int, *rest: Any) -> None:
@@ -160,7 +160,7 @@ def test_a_run_without_any_workers_left_is_lost(stored, monkeypatch):
 
         monkeypatch.setattr(client, "submit", submit)
         with pytest.raises(LostError, match="all workers were lost"):
-            rank_whole(stored(GRAPH, 2000), client=client)
+            rank_whole(stored(GRAPH, 1400), client=client)
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_any_number_of_workers_gives_the_bits_of_this_process(stored, client, workers):
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     alone = rank(store, stripes=STRIPES)
     run = rank(store, stripes=STRIPES, client=scaled(client, workers))
     assert np.array_equal(run.ranks, alone.ranks)
@@ -80,7 +80,7 @@ def test_any_number_of_workers_gives_the_bits_of_this_process(stored, client, wo
 
 @pytest.mark.long
 def test_reproducible_ranks_have_the_bits_of_this_process_if_nobody_says_how_many_stripes(stored, client):
-    graph = Graph(stored(GRAPH, 2000))
+    graph = Graph(stored(GRAPH, 1400))
     scaled(client, 2)
     how = {"method": "mixed", "reproducible": True}
     alone, run = (pagerank(graph, **how, client=which) for which in (None, client))
@@ -90,7 +90,7 @@ def test_reproducible_ranks_have_the_bits_of_this_process_if_nobody_says_how_man
 
 @pytest.mark.long
 def test_workers_rank_weighted_graphs_with_the_bits_of_this_process(client, tmp_path):
-    store = weigh(GRAPH, 1, "reals").write(tmp_path / "g.zarr", 2000)
+    store = weigh(GRAPH, 1, "reals").write(tmp_path / "g.zarr", 1400)
     alone = rank(store, stripes=STRIPES)
     run = rank(store, stripes=STRIPES, client=scaled(client, 2), backend="auto")
     assert np.array_equal(run.ranks, alone.ranks)
@@ -99,7 +99,7 @@ def test_workers_rank_weighted_graphs_with_the_bits_of_this_process(client, tmp_
 
 
 def test_a_worker_that_has_the_graph_whole_gives_the_bits_of_this_process(stored, client):
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     run, alone = rank_whole(store, client=scaled(client, 2)), rank_whole(store, threads=1)
     assert np.array_equal(run.ranks, alone.ranks)
     assert run.error_bound == alone.error_bound
@@ -123,7 +123,7 @@ def test_results_that_come_as_the_time_to_look_at_workers_is_over_are_brought(cl
 
 @pytest.mark.long
 def test_every_way_of_running_gives_the_bits_of_this_process(stored, client):
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     scaled(client, 2)
     teleport = np.arange(1.0, GRAPH.nodes + 1)
     teleport /= teleport.sum()
@@ -139,7 +139,7 @@ def test_every_way_of_running_gives_the_bits_of_this_process(stored, client):
 
 @pytest.mark.long
 def test_ranks_are_sent_to_a_client_whose_memory_workers_do_not_see(stored, client, monkeypatch):
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     scaled(client, 2)
     made: list[SharedMemory] = []
     sent: list[bool] = []
@@ -175,7 +175,7 @@ def test_ranks_are_sent_to_a_client_whose_memory_workers_do_not_see(stored, clie
 def test_a_run_is_a_graph_of_epochs(stored, client, monkeypatch):
     # An epoch of each pass.
     monkeypatch.setattr(engine_cluster, "EPOCH_SECONDS", 0)
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     scaled(client, 2)
     seen: dict[tuple[str, int], set[tuple[str, int]]] = {}
 
@@ -209,7 +209,7 @@ def test_a_run_is_a_graph_of_epochs(stored, client, monkeypatch):
 
 def test_the_table_of_workers_has_the_last_pass_as_long_as_a_run_lasts(stored, client, monkeypatch):
     monkeypatch.setattr(engine_cluster, "EPOCH_SECONDS", 0)
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     scaled(client, 2)
     shown: list[dict[str, float]] = []
 
@@ -239,7 +239,7 @@ def test_the_table_of_workers_has_the_last_pass_as_long_as_a_run_lasts(stored, c
 def test_workers_that_come_get_stripes_of_a_run(stored, client, monkeypatch, caplog):
     monkeypatch.setattr(engine_cluster, "CHECK_INTERVAL", 0.01)
     monkeypatch.setattr(engine_cluster, "EPOCH_SECONDS", 0)
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     alone = rank(store, stripes=STRIPES)
     scaled(client, 1)
     begun: list[int] = []
@@ -273,7 +273,7 @@ def test_workers_that_come_get_stripes_of_a_run(stored, client, monkeypatch, cap
 
 
 def test_two_workers_and_one_stripe(stored, client):
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     run = rank(store, stripes=1, client=scaled(client, 2))
     assert np.array_equal(run.ranks, rank(store, stripes=1).ranks)
 
@@ -288,7 +288,7 @@ def test_a_run_leaves_nothing_on_the_workers(stored, client):
         gc.collect()
         return sum(issubclass(type(found), StripeGroup) for found in gc.get_objects())
 
-    rank(stored(GRAPH, 2000), stripes=STRIPES, client=scaled(client, 2))
+    rank(stored(GRAPH, 1400), stripes=STRIPES, client=scaled(client, 2))
     begun = time.monotonic()
     while any(client.has_what().values()) or any(client.run(groups_held).values()):
         assert time.monotonic() - begun < 10, "workers still hold data of the run"
@@ -296,7 +296,7 @@ def test_a_run_leaves_nothing_on_the_workers(stored, client):
 
 
 def test_a_damaged_tile_is_reported_by_the_worker_that_reads_it(client):
-    with Stored(GRAPH, 2000) as store:
+    with Stored(GRAPH, 1400) as store:
         flip_bits(next(Path(store.path).rglob("indices/c/5")))
         with pytest.raises(DamagedError, match="c/5"):
             rank(store, stripes=STRIPES, client=scaled(client, 2))
@@ -308,7 +308,7 @@ def test_a_client_without_workers_is_refused(stored):
         Client(cluster) as client,
         pytest.raises(UsageError, match="no workers"),
     ):
-        rank(stored(GRAPH, 2000), client=client)
+        rank(stored(GRAPH, 1400), client=client)
 
 
 # Last, since the cluster needs a while to replace the workers.
@@ -318,7 +318,7 @@ def test_workers_that_are_killed_cost_a_run_nothing_but_time(stored, client, mon
     monkeypatch.setattr(engine_cluster, "CHECK_INTERVAL", 0.5)
     monkeypatch.setattr(engine_cluster, "EPOCH_SECONDS", 0)
     monkeypatch.setattr(checkpoint, "INTERVAL", 0 if kept else 60)
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     alone = rank(store, stripes=STRIPES)
     scaled(client, 2)
     # One of them, and then all.
@@ -347,7 +347,7 @@ def test_workers_that_are_killed_cost_a_run_nothing_but_time(stored, client, mon
 @pytest.mark.long
 def test_a_run_that_loses_worker_after_worker_ends(stored, client, monkeypatch):
     monkeypatch.setattr(engine_cluster, "CHECK_INTERVAL", 0.5)
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     scaled(client, 2)
     killed: list[int] = []
 

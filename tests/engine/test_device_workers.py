@@ -83,7 +83,7 @@ def planned(store: GraphStore) -> tuple[Plan, RankedStore]:
 
 @pytest.mark.long
 def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, client, monkeypatch):
-    store = stored(GRAPH, 2000)
+    store = stored(GRAPH, 1400)
     plan, tiles = planned(store)
     workers = sorted(known_workers(client))
     seats = [DeviceAssignment(worker, "cpu", {RESOURCE: 1}) for worker in workers]

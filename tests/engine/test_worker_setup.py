@@ -38,7 +38,7 @@ def folders(tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch) -> 
     """Folders of which each worker has one as its own, so that one path leads each to another store."""
     for name, graph in (("same", GRAPH), ("other", OTHER)):
         (tmp_path / name).mkdir()
-        build(open_source(graph.entries), tmp_path / name / "g.zarr", 2000)
+        build(open_source(graph.entries), tmp_path / name / "g.zarr", 1400)
     (tmp_path / "none").mkdir()
 
     def seen_by_workers(*args: Any, path: str, **more: Any) -> Any:
@@ -98,7 +98,7 @@ def test_a_run_whose_store_is_replaced_has_the_ranks_of_what_it_opened_or_none(
     tmp_path: Path, removed: bool
 ) -> None:
     path = tmp_path / "g.zarr"
-    store = build(open_source(GRAPH.entries), path, 2000)
+    store = build(open_source(GRAPH.entries), path, 1400)
     expected = rank(store, kept="none").ranks
 
     def replace(stage: str, done: int, *rest: Any) -> None:
