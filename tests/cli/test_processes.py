@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import oocpr
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 TWO_LINES = re.compile(r"error: .+\nremedy: .+\n")
 
 NEVER = ("--method", "power", "--reads", "float64", "--damping", 0.99999, "--tol", 1e-8)
-"""Settings of a run that takes minutes."""
+"""Settings of a run that takes minutes on the `endless` graph."""
 
 # Compiled functions are loaded, and kept for later runs, before files may not grow any more.
 LIMITED = """
@@ -55,6 +56,16 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     path = tmp_path_factory.mktemp("processes") / "graph.zarr"
     oocpr.import_graph(Rmat(12), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A star whose ranks swing to its middle and back, and so come to rest by the damping alone."""
+    path = tmp_path_factory.mktemp("processes") / "graph.zarr"
+    ends = np.arange(1, 4000)
+    middle = np.zeros_like(ends)
+    oocpr.import_graph(np.concatenate([np.stack([ends, middle], 1), np.stack([middle, ends], 1)]), path)
     return path
 
 
@@ -295,11 +306,11 @@ oocpr.cli.run_process()
     ],
 )
 def test_an_interrupt_that_python_would_show_and_forget_ends_the_run(
-    environment: dict[str, str], graph: Path, tmp_path: Path, place: str, number: signal.Signals
+    environment: dict[str, str], endless: Path, tmp_path: Path, place: str, number: signal.Signals
 ) -> None:
     output = tmp_path / "ranks.csv"
     output.write_text("what stood here")
-    words = [sys.executable, "-c", LOSING, place, str(int(number)), "rank", graph, *NEVER, "-o", output]
+    words = [sys.executable, "-c", LOSING, place, str(int(number)), "rank", endless, *NEVER, "-o", output]
     done = subprocess.run(
         list(map(str, words)), env=environment, capture_output=True, text=True, check=False, timeout=120
     )
@@ -323,9 +334,9 @@ def test_a_second_interrupt_while_the_first_is_put_off_is_one(monkeypatch: pytes
 
 
 @pytest.mark.long
-def test_an_interrupted_run_leaves_nothing(process: Start, graph: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_nothing(process: Start, endless: Path, tmp_path: Path) -> None:
     terminal = Terminal()
-    words = ("rank", graph, *NEVER, "-o", tmp_path / "ranks.parquet")
+    words = ("rank", endless, *NEVER, "-o", tmp_path / "ranks.parquet")
     done = process(*words, stdout=subprocess.PIPE, stderr=terminal.writing)
     terminal.wait_for("ranking")
     interrupted(done, terminal)
