@@ -140,10 +140,10 @@ Past the page cache, from a disk that gives 3.2 GB/s, a new process takes 2.60 s
 (1.34-1.55) of them in `pagerank`.
 """
 START_LARGE = """
-R-MAT of 2^28 and 2^30 nodes as drawn, and the first by out-degree, files in the page cache, which gives 43
-GB/s to eight threads, 33 where they are by out-degree; the largest has two runs that count. All tiles stay on
-the device, of whose memory runs take 36.6 and 85.6 GiB as drawn; of the host's they take 22 and 18 % of the
-bytes of the tiles. A later pass takes 89 and 434 ms, 38 by out-degree.
+R-MAT of 2^28 and 2^30 nodes as drawn, and the first by out-degree, files in the page cache, which gives 41 to
+42 GB/s to eight threads, 33 where they are by out-degree. All tiles stay on the device, of whose memory runs
+take 36.6 and 85.6 GiB as drawn; of the host's they take 22 and 18 % of the bytes of the tiles. A later pass
+takes 87 and 400 ms, 38 by out-degree.
 """
 KERNELS = """
 Groups of tiles decoded and multiplied by the product that `--kernel` names; in brackets, per pass, what is
@@ -176,9 +176,9 @@ the devices; "1GiB": of each device, so that tiles and rows pass over its link. 
 Workers take longer than one process in each case.
 """
 TWO = """
-Each run is a process of its own, files in the page cache. The first and third column are of an earlier
-version and another machine than the table for one H100 above, which has newer figures. In later calls, when
-both are made, one device is ahead of two.
+R-MAT of 1.06 G edges by out-degree, all tiles on the devices, each run in a process of its own, files in the
+page cache. Two devices take 0.6 of the time for a pass, but longer to open and to bring the ranks: there are
+too few passes for the second to pay.
 """
 R28 = """
 As drawn, with an earlier version; the newer figures with all memory of an H200 are above. Past the page cache

@@ -484,12 +484,8 @@ def page() -> str:
          several(load("device-several-h200")), "device-several-h200"),
         ("R-MAT of 1.06 G edges on two H200s, in one process and by Dask workers", cap.WORKERS,
          workers(load("device-workers-two-h200")), "device-workers-two-h200"),
-        ("From the store to the ranks, one and two H100s, an earlier version", cap.TWO, starts({"stores": {
-            "R-MAT of 1.06 G edges, one device": (h100 := load("device-start-two-h100"))["one device"],
-            "two devices": h100["two devices"],
-            "web-like, one device": h100["web-like graph, one device"],
-            "crawl, 90 times, one device": h100["crawl, 90 times, one device"],
-        }}), "device-start-two-h100"),
+        ("From the store to the ranks, one and two H200s", cap.TWO,
+         starts(load("device-start-two-h200")), "device-start-two-h200"),
         ("R-MAT of 4.3 G edges, one H200", cap.R28, budgets({
             "all of it": r28["all the device has"], "14 GiB": r28["14GiB"],
             "2 GiB": r28["2GiB, rows in memory of the host"],
