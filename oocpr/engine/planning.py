@@ -23,8 +23,6 @@ from oocpr.plan.request import BALANCED, GraphStats, PlanRequest
 from oocpr.plan.residency import IO, wants_direct
 from oocpr.plan.tile_groups import (
     HOST_ROW_BYTES,
-    SHARED_EDGES,
-    STREAMED_EDGES,
     GroupLayout,
     GroupSize,
     group_bounds,
@@ -490,10 +488,9 @@ def plan_for_devices(
         )
         return plan, GroupedStore(store, layout)
 
-    edges = STREAMED_EDGES if len(devices) == 1 else SHARED_EDGES
     # A shorter history takes more passes.
     shorter = () if request.reproducible or request.method != "mixed" else range(DEVICE_MIXING, -1, -1)
-    wanted = list(group_sizes(stats, edges, alone=alone, remembered=shorter))
+    wanted = list(group_sizes(stats, alone=alone, remembered=shorter))
     if not rows_in_host:
         wanted = [size for size in wanted if not size.rows_in_host]
     if request.reproducible:
@@ -531,8 +528,8 @@ def _fastest(
     return found
 
 
-def _cost(plan: Plan, kernel: str) -> tuple[bool, float]:
-    """What all passes over tiles that stream take, to compare: reads of the store, then what is sent."""
+def _cost(plan: Plan, kernel: str) -> tuple[bool, float, float]:
+    """What all passes over tiles that stream take, to compare: reads of the store, time, what is sent."""
     stats, devices = plan.stats, plan.devices
     resident = sum(tiers.on_device for tiers in devices)
     sent = pass_bytes(
@@ -546,4 +543,4 @@ def _cost(plan: Plan, kernel: str) -> tuple[bool, float]:
     if plan.rows_in_host:
         # Tiles and what kernels reach take turns.
         each = sent + computed + HOST_ROW_BYTES * stats.nodes
-    return plan.cached_tiles < stats.tiles, plan.passes * plan.partitions * each
+    return plan.cached_tiles < stats.tiles, plan.passes * plan.partitions * each, sent
