@@ -21,9 +21,10 @@ memory of its process.
 SKIPPING = """
 Passes' worth of bytes to a residual of 1e-11, without and with skipping; from nothing and, with edges added,
 from the ranks of before. Who skips is told for nothing how much residual each of 64 tiles holds; a run would
-have to read a tile to know. Even so it saves a sixth at most, for the states of passes are mixed and take
-all tiles along; half where calls have next to no cycles, so that tiles are done one after another; a third at
-most with one new edge in a thousand, and two thirds with one in a million. So no pass of oocpr skips tiles.
+have to read a tile to know. Even so it saves a sixth at most, of the crawl x10 (ten times beside itself) a
+fiftieth: the states of passes are mixed and take all tiles along. Calls have next to no cycles, so that tiles
+are done one after another; there it saves half. With one new edge in a thousand it saves a third at most,
+with one in a million two thirds. So no pass of oocpr skips tiles.
 """
 PAPERS = """
 Whole runs from an open graph to a certified L1 error of 1e-10 on processors: the default, textbook power

@@ -28,12 +28,11 @@ from typing import Any
 import numpy as np
 from machine import provenance
 from papers import GRAPHS
-from skipping import edges_of
+from skipping import CRAWL, beside, edges_of
 
 import oocpr
 from oocpr.store.graph import open_store
 
-CRAWL = "cnr-2000 (web crawl)"
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 ORDERS = ("keep", "degree", "bfs", "dfs", "auto")
 LARGE = ("keep", "degree", "dfs", "auto")
@@ -41,12 +40,10 @@ LARGE = ("keep", "degree", "dfs", "auto")
 
 def grown(crawl: oocpr.Graph, copies: int, folder: Path, *, shuffled: bool) -> list[str]:
     """Write a crawl so many times beside itself as two files of node numbers."""
-    (links, pages), nodes, rng = edges_of(crawl), crawl.nodes, np.random.default_rng(1)
+    nodes, rng = crawl.nodes, np.random.default_rng(1)
     names = rng.permutation(nodes * copies).astype(np.uint32) if shuffled else None
     files = []
-    for name, ends in (("from", links), ("to", pages)):
-        each = [ends + np.uint32(copy * nodes) for copy in range(copies)]
-        whole = np.concatenate([*each, rng.integers(0, nodes * copies, ends.size * copies // 100, np.uint32)])
+    for name, whole in zip(("from", "to"), beside(edges_of(crawl), nodes, copies, rng), strict=True):
         file = folder / f"{name}.npy"
         np.save(file, whole if names is None else names[whole])
         files.append(str(file))

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def count(graph: oocpr.Graph) -> dict[str, Any]:
+def count(name: str, graph: oocpr.Graph) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rank a graph with each setting."""
     cells: dict[str, Any] = {"edges": graph.edges}
     for title, options in RUNS.items():
@@ -41,17 +41,20 @@ def count(graph: oocpr.Graph) -> dict[str, Any]:
             "passes": len(history),
             "gathers": round(sum(record.gathers for record in history), 1),
         }
-    return cells
+    yield name, cells
 
 
 def measure_graphs(
     description: str | None,
     found: dict[str, Any],
-    measure: Callable[[oocpr.Graph], Any],
+    measure: Callable[[str, oocpr.Graph], Iterable[tuple[str, Any]]],
     order: str,
     graphs: dict[str, str] = GRAPHS,
 ) -> None:
-    """Import each of the graphs in an order, and write `found` as JSON, with what is measured of them."""
+    """Import each of the graphs in an order, and write `found` as JSON, with what is measured of them.
+
+    `measure` takes a graph's name and the graph, and yields what it measures, each with a name.
+    """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -63,8 +66,9 @@ def measure_graphs(
     with tempfile.TemporaryDirectory() as folder:
         for name, file in graphs.items():
             graph = oocpr.import_graph(str(chosen.graphs / file), f"{folder}/{file}.zarr", order=order)
-            found["graphs"][name] = measure(graph)
-            print(name, json.dumps(found["graphs"][name]), flush=True)
+            for title, cells in measure(name, graph):
+                found["graphs"][title] = cells
+                print(title, json.dumps(cells), flush=True)
     chosen.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

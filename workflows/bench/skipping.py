@@ -14,6 +14,7 @@ start.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ NEW = (0.0, 1e-3, 1e-6)
 """Edges that are added, of those that there are."""
 DEPTH = 4
 MAX_PASSES = 100
+CRAWL, COPIES = "cnr-2000 (web crawl)", 10
 SOLVED_EDGES = 300_000
 """Edges inside a tile up to which it is solved exactly."""
 
@@ -57,6 +59,18 @@ def edges_of(graph: oocpr.Graph) -> tuple[NDArray[np.uint32], NDArray[np.uint32]
     sources = np.concatenate([decode_tile(buffer[:size])[0] for size in sizes])
     lengths = np.diff(store.indptr(0, store.nodes + 1))
     return sources, np.repeat(np.arange(store.nodes, dtype=np.uint32), lengths)
+
+
+def beside(
+    ends_of: tuple[NDArray[np.uint32], NDArray[np.uint32]],
+    nodes: int,
+    copies: int,
+    drawn: np.random.Generator,
+) -> Iterator[NDArray[np.uint32]]:
+    """Yield sources and targets of a graph so many times beside itself, with one link more in a hundred."""
+    for ends in ends_of:
+        each = [ends + np.uint32(copy * nodes) for copy in range(copies)]
+        yield np.concatenate([*each, drawn.integers(0, nodes * copies, ends.size * copies // 100, np.uint32)])
 
 
 class TiledGraph:
@@ -129,9 +143,17 @@ def _mixed(ranks: Vector, left: Vector, kept: list[tuple[Vector, Vector]]) -> tu
     return (mixed, rest) if np.abs(rest).sum() < np.abs(left).sum() else (ranks, left)
 
 
-def measure(graph: oocpr.Graph) -> dict[str, Any]:
-    """Passes' worth of bytes to an answer for each of NEW, without and with skipping."""
+def measure(name: str, graph: oocpr.Graph) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Passes' worth of bytes to an answer, of a graph and of the crawl so many times beside itself."""
     (sources, targets), nodes = edges_of(graph), graph.nodes
+    yield name, read_of(sources, targets, nodes)
+    if name == CRAWL:
+        links, pages = beside((sources, targets), nodes, COPIES, np.random.default_rng(1))
+        yield f"crawl x{COPIES}", read_of(links, pages, COPIES * nodes)
+
+
+def read_of(sources: NDArray[np.uint32], targets: NDArray[np.uint32], nodes: int) -> dict[str, Any]:
+    """Passes' worth of bytes to an answer for each of NEW, without and with skipping."""
     found, start, drawn = {}, np.zeros(nodes), np.random.default_rng(1)
     for new in NEW:
         more = max(1, round(new * len(sources))) if new else 0
@@ -145,7 +167,7 @@ def measure(graph: oocpr.Graph) -> dict[str, Any]:
         found[f"{new:g}"] = {"without": without.read, "skipping": round(skipping, 2)}
         if not new:
             start = ranks
-    return {"edges": graph.edges, "read": found}
+    return {"edges": len(sources), "read": found}
 
 
 if __name__ == "__main__":
