@@ -390,7 +390,9 @@ def append_store(
         resources = Resources(memory, progress, block_edges, bucket_edges)
         job = OneShotImport(Path(path), tmp, overwrite=overwrite)
         joint = StoredPlusNew(store, source, weighted=source.weighted)
-        pipeline = Pipeline(joint, job, stack, "Adding edges", how, facts.tile_edges, resources)
+        pipeline = Pipeline(
+            joint, job, stack, "Adding edges", how, facts.tile_edges, resources, reads_store=True
+        )
         passes = 2 if store.has_labels else 1
         edges, order = pipeline.read(lambda edges: make_order("keep", None, edges.ids), passes)
         rows = _rows(store, edges, memory)

@@ -25,6 +25,9 @@ SOURCE_BYTES_PER_EDGE = 256
 WAITING_BYTES_PER_EDGE = 128
 """All blocks on their way from a source to temporary files, for each edge of one of them."""
 
+NUMBERED_BYTES = 64
+"""Bytes of a name of a block while it is looked up; 57 were measured."""
+
 WRITER_BYTES_PER_EDGE = 36
 """A tile on its way out: columns, rows and their counts, 12; gaps and starts, 8; these bit-packed, up to 6,
 and encoded, up to 6; and what arrays are larger than they need be.

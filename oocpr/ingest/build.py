@@ -19,7 +19,7 @@ from oocpr.ingest.cluster import ClusterImport, OneProcessError
 from oocpr.ingest.nodes.row_names import ids_of_rows, names_of_rows
 from oocpr.ingest.nodes.strings import take_strings
 from oocpr.ingest.orders.choice import ORDERS, OrderCost, Ordering
-from oocpr.ingest.orders.permutation import EdgeScan, Order, count_degrees, make_order, order_by_degree
+from oocpr.ingest.orders.permutation import Order, make_order
 from oocpr.ingest.read import SpilledEdges, spill
 from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, interrupted_import, rows_after
 from oocpr.ingest.rows import (
@@ -27,25 +27,15 @@ from oocpr.ingest.rows import (
     EdgeCounter,
     Rows,
     duplicate_policy,
-    sort_pairs,
-    unique_sorted,
-    weighted_pieces,
 )
-from oocpr.ingest.spill.id_bitmap import IdBitmap
 from oocpr.ingest.spill.partition import (
     BoundedExecutor,
-    Edges,
-    KeyRun,
-    Partitioner,
-    partition_run,
     repartition,
 )
-from oocpr.ingest.tiles import Sorter, Tile, TileWriter
+from oocpr.ingest.tiles import Sorter, TileWriter
+from oocpr.ingest.warm_up import warm_up
 from oocpr.progress import Progress, silent, under
 from oocpr.store.atomic import Partial, clear_abandoned
-from oocpr.store.codec.mantissa_segments import encode_segments
-from oocpr.store.codec.tiles import TileEncoder
-from oocpr.store.codec.zarr_codecs import encode_chunk
 from oocpr.store.graph import open_store
 from oocpr.system import resident, resident_after_trim, usable_cores
 from oocpr.units import format_count
@@ -56,69 +46,8 @@ if TYPE_CHECKING:
 
     from oocpr.ingest.cluster import Workers
     from oocpr.ingest.nodes.strings import Piece
-    from oocpr.ingest.spill.files import SpillDir
     from oocpr.sources.block import Source, Strings
     from oocpr.store.format import Attributes
-
-
-_warm: set[str | None] = set()
-
-
-def warm_up(spill_dir: SpillDir, how: str | None = None) -> None:
-    """Call each compiled function of an import once in a process.
-
-    They are compiled, or loaded, when they are first called, and that takes memory, which has to be taken
-    before the rest is divided.
-    """
-    if how in _warm:
-        return
-    edge = Edges.of(np.ones(1), np.zeros(1))
-    ids = IdBitmap()
-    ids.reach(1)
-    ids.add(edge.src, edge.dst)
-    partitioner = Partitioner(spill_dir.file(), 1, None)
-    partitioner.plan(edge.dst)
-    partitioner.add(edge)
-    runs = list(partitioner.runs())
-    [(keys, _)] = runs[0].records(np.empty(1, np.uint64))
-    words = spill_dir.file()
-    words.write(0, np.arange(5, dtype=np.uint64))
-    # Blocks of two keys and of one, whose halves are contiguous and have a type of their own.
-    partition_run(KeyRun.of_words(words, 0, 5, 0, 5), spill_dir.file(), np.empty(4, np.uint64))
-    out_degree, _ = count_degrees(EdgeScan(runs, ids, lambda _: None), 2)
-    relabel = make_order("degree", order_by_degree(out_degree), ids).relabel
-    assert relabel is not None
-    relabel(keys)
-    keys = keys[: unique_sorted(keys)]
-    counter, rows, starts = EdgeCounter(2), np.empty(1, np.uint32), np.empty(2, np.uint32)
-    for ranks in (ids.ranks, NO_RANKS):
-        edges = counter.to_rows(keys.copy(), 1, ranks, rows, starts)
-    tile = Tile(1)
-    tile.fill(edges, 0)
-    tile.next_row = 2
-    TileEncoder().encode(tile.columns, tile.lengths())
-    tile.local_edges()
-    encode_chunk(np.zeros(1, np.int64))
-    if how is not None:
-        _warm_up_weights(spill_dir, how)
-    _warm.add(how)
-
-
-def _warm_up_weights(spill_dir: SpillDir, how: str) -> None:
-    # An edge that comes four times, with memory for all of them and without.
-    weighted = how != "count"
-    if weighted:
-        sort_pairs(*np.zeros((2, 1 << 17), np.uint64))
-    edge = Edges.of(np.ones(4), np.zeros(4), np.ones(4) if weighted else None)
-    partitioner = Partitioner(spill_dir.file(), 1, None, weighted=weighted)
-    partitioner.plan(edge.dst)
-    partitioner.add(edge)
-    [run] = partitioner.runs()
-    counter = EdgeCounter(2, weighted=True)
-    for space in (3, 4):
-        for _, weights, _ in weighted_pieces(run, np.empty(space, np.uint64), np.empty(space), how):
-            counter.add_weights(np.ones(1, np.uint32), weights)
-            encode_segments(weights)
 
 
 def _labels_of(source: Source) -> Iterable[str] | Iterable[Piece] | None:
@@ -151,8 +80,9 @@ class Pipeline:
 
     `job` says where its files go, and what an earlier process has finished of it; `stack` closes all that is
     opened; `what` is done, the subject of a sentence. Duplicate edges become `how`, see `duplicate_policy`,
-    None for a store without weights. `tile_edges` is None if it is not known yet. From `plan_tiles` on,
-    `sorter` gives the edges of runs, and `counter` counts them and adds up their weights.
+    None for a store without weights. `tile_edges` is None if it is not known yet. `order` is what `read` is
+    going to be asked for, and `reads_store` says whether tiles of another store are read. From `plan_tiles`
+    on, `sorter` gives the edges of runs, and `counter` counts them and adds up their weights.
     """
 
     source: Source
@@ -162,13 +92,16 @@ class Pipeline:
     how: str | None
     tile_edges: int | None
     resources: Resources
+    order: str = "keep"
+    reads_store: bool = False
 
     def __post_init__(self) -> None:
         resources, weighted = self.resources, self.how is not None
         self._memory, self._progress = resources.memory, resources.progress
         self.writer = self.stack.enter_context(self.job.writer())
         self.spill_dir = self.stack.enter_context(self.job.spill_dir())
-        warm_up(self.spill_dir, self.how)
+        stored = self.reads_store or self.job.has_tiles
+        warm_up(self.spill_dir, self.how, self.order, stored=stored)
         needed = budget.min_bytes(self.tile_edges, weighted=weighted)
         require(resident() + needed, self._memory, self.what)
         spare = self._memory - resident() - SLACK_BYTES
@@ -236,7 +169,7 @@ class Pipeline:
             edges.file.shed(lacking)
         held = resident_after_trim() + SLACK_BYTES
         size = f"{format_count(nodes)} nodes and {format_count(edges.edges)} edges"
-        require(held + share.min_bytes(), memory, f"Sorting {size}")
+        require(held + share.min_bytes() + reserved, self._memory, f"Sorting {size}")
         self._workers = workers = share.workers(memory - held, cores)
         space = self.resources.bucket_edges or share.bucket_edges(memory - held, workers, largest)
         self._callers = self.stack.enter_context(_worker_threads(workers)) if workers else None
@@ -405,7 +338,7 @@ def build_store(
         if job.whole:
             return open_store(path).attributes
         resources = Resources(memory, progress, block_edges, bucket_edges)
-        pipeline = Pipeline(source, job, stack, "An import", how, tile_edges, resources)
+        pipeline = Pipeline(source, job, stack, "An import", how, tile_edges, resources, order)
 
         def find_order(edges: SpilledEdges) -> Order:
             if order == "keep":

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.errors import InputError, UsageError
-from oocpr.ingest.budget import SLACK_BYTES, require, spill_memory
+from oocpr.ingest.budget import NUMBERED_BYTES, SLACK_BYTES, require, spill_memory
 from oocpr.ingest.nodes.dictionary import (
     BlockDictionary,
     Dictionary,
@@ -228,9 +228,12 @@ class EdgeSpiller:
 
     def add(self, block: Block) -> None:
         """Write a block of any kind."""
-        if resident() + SLACK_BYTES // 2 > self.memory:
-            self._shed(resident() + SLACK_BYTES - self.memory)
-            require(resident() + SLACK_BYTES // 2, self.memory, f"Reading {self.source.name}")
+        room = SLACK_BYTES // 2
+        if isinstance(block, NameBlock):
+            room += 2 * NUMBERED_BYTES * block.src.size
+        if resident() + room > self.memory:
+            self._shed(resident() + room + SLACK_BYTES // 2 - self.memory)
+            require(resident() + room, self.memory, f"Reading {self.source.name}")
         if isinstance(block, NodeBlock):
             self._list_nodes(block.nodes)
             return

@@ -129,6 +129,9 @@ class OneShotImport:
     whole = False
     """Whether the store has its name already."""
 
+    has_tiles = False
+    """Whether tiles are written already."""
+
     def __init__(self, path: Path, tmp: str | os.PathLike[str] | None, *, overwrite: bool) -> None:
         self._path = path
         self._overwrite = overwrite
@@ -219,6 +222,7 @@ class ResumableImport(OneShotImport):
         if not all(path.is_file() and path.stat().st_size >= size for path, size in paths.items()):
             self._journal.cut(0)
         self._state = journal.ImportState.of(events)
+        self.has_tiles = bool(self._state.tiles)
         # Whether the store had got its name when the process ended.
         whole = self._state.whole
         self.whole = whole is not None and not self._partial.exists() and root_checksum(self._path) == whole

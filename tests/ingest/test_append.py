@@ -18,8 +18,10 @@ from oocpr.ingest.build import build_store
 from oocpr.ingest.merge import NewEdges, rows_of_keys
 from oocpr.ingest.rows import NO_RANKS, EdgeCounter
 from oocpr.sources import open_source
+from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
 from oocpr.system import resident
+from oocpr.units import format_bytes
 
 from ..store.damage import flip_bits
 
@@ -297,6 +299,22 @@ def test_too_little_memory_is_refused(tmp_path):
     more = open_source(write(tmp_path / "more.txt", [(1, 2)]))
     with pytest.raises(DoesNotFitError, match="Adding edges needs"):
         append_store(open_store(tmp_path / "0.zarr"), more, tmp_path / "1.zarr", memory=resident())
+
+
+def test_a_refusal_says_how_much_was_given(tmp_path):
+    # What is kept for a stored tile is a part of it.
+    build_store(Rmat(14), tmp_path / "old.zarr", memory=PLENTY, tile_edges=1 << 17)
+    store, refused = open_store(tmp_path / "old.zarr"), []
+    for step in range(40):
+        memory = resident() + (16 + 2 * step) * 2**20
+        try:
+            append_store(store, Rmat(4), tmp_path / "new.zarr", memory=memory)
+        except DoesNotFitError as error:
+            refused.append((memory, error.cause))
+        else:
+            break
+    assert {cause.partition(" ")[0] for _, cause in refused} == {"Adding", "Sorting"}
+    assert all(f" {format_bytes(memory)} are given." in cause for memory, cause in refused)
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000))

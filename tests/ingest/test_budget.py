@@ -143,7 +143,7 @@ LOADED = """
 
     from oocpr.ingest.build import build_store
     from oocpr.ingest.spill.files import SpillDir
-    from oocpr.ingest.build import warm_up
+    from oocpr.ingest.warm_up import warm_up
     from oocpr.sources import open_source
     from oocpr.sources.rmat import Rmat
 
@@ -243,6 +243,62 @@ IMPORT = """
     peak = int(status["VmHWM"].split()[0]) << 10
     print(memory, peak, facts.edges + facts.duplicates, *sorted(stages), sep=",")
 """
+
+
+LOADED_AS_ASKED = (
+    IMPORT[: IMPORT.index("    path, scale,")]
+    + """
+    from numba.core.dispatcher import Dispatcher
+
+    from oocpr.ingest import build
+    from oocpr.ingest.append import append_store
+    from oocpr.ingest.orders.choice import ORDERS
+    from oocpr.store.graph import open_store
+
+    folder, case = sys.argv[1:]
+    kind = "names" if case == "host" else "ids"
+    order = case if case in ORDERS else "keep"
+    options = {"memory": 1 << 33, "order": order, "tile_edges": 1 << 10}
+
+    def stop(stage, done, total, unit):
+        if stage == "writing" and 2 * done > total:
+            raise KeyboardInterrupt
+
+    def loaded():
+        rooms = [vars(room) for name, room in sys.modules.items() if name.startswith("oocpr.")]
+        found = {value for room in rooms for value in room.values() if isinstance(value, Dispatcher)}
+        return {(function.__name__, types) for function in found for types in function.overloads}
+
+    warm_up, before = build.warm_up, set()
+
+    def warmed_up(*words, **options):
+        warm_up(*words, **options)
+        before.clear()
+        before.update(loaded())
+
+    build.warm_up = warmed_up
+    list(Called(8, kind).blocks(1 << 20))
+    if case == "append":
+        build_store(Called(8, kind), folder + "/old.zarr", **options)
+        store = open_store(folder + "/old.zarr")
+        append_store(store, Called(9, kind), folder + "/new.zarr", memory=1 << 33)
+    elif case == "resume":
+        try:
+            build_store(Rmat(10), folder + "/g.zarr", resume=True, progress=stop, **options)
+        except KeyboardInterrupt:
+            build_store(Rmat(10), folder + "/g.zarr", resume=True, **options)
+    else:
+        build_store(Called(8, kind), folder + "/g.zarr", **options)
+    assert len(before) > 20
+    print(*(loaded() - before))
+"""
+)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", ["host", "bfs", "dfs", "auto", "append", "resume"])
+def test_nothing_is_compiled_either_for_orders_and_tiles_that_are_stored(tmp_path, case):
+    assert printed(LOADED_AS_ASKED, tmp_path, case).strip() == ""
 
 
 ADD = (
