@@ -163,9 +163,18 @@ def plan_loaded(
     processors = request.alone and request.device == "cpu" and tiled
     if not processors or not 0 <= spare < COMPILER_BYTES:
         return run, Loading()
-    compiling = load_functions(store, plan, run.settings, progress)
-    run = plan_run(store, settings, request, resident_after_trim())
+    compiling, loaded = 0.0, set[tuple[bool, ...]]()
+    # Once it is known what they take, there may be room for more, for which others are called.
+    while (called := _called(run.plan)) not in loaded:
+        loaded.add(called)
+        compiling += load_functions(store, run.plan, run.settings, progress)
+        run = plan_run(store, settings, request, resident_after_trim())
     return run, Loading(perf_counter() - begun, compiling)
+
+
+def _called(plan: Plan) -> tuple[bool, ...]:
+    """What decides which compiled functions a run calls."""
+    return plan.decoded, plan.sweeps > 1, plan.proposals, plan.mixing > 0
 
 
 def count_passes(path: Path, memory: int, progress: Progress) -> int:

@@ -80,3 +80,38 @@ def test_a_graph_in_memory_whole_takes_no_more_than_its_plan(stored):
     command = [sys.executable, "-c", ALONE, str(store.path)]
     taken, planned = map(int, subprocess.run(command, capture_output=True, check=True).stdout.split())
     assert planned / 3 < taken <= planned
+
+
+CALLED = """
+import sys
+from numba.core.dispatcher import Dispatcher
+
+from oocpr.engine import planning
+from oocpr.engine.run import rank_graph
+from oocpr.progress import silent
+from oocpr.store.graph import open_store
+
+def loaded():
+    rooms = [vars(room) for name, room in list(sys.modules.items()) if name.startswith("oocpr.")]
+    found = {value for room in rooms for value in room.values() if isinstance(value, Dispatcher)}
+    return {(function.__name__, types) for function in found for types in function.overloads}
+
+store, settings = open_store(sys.argv[1]), planning.asked_settings("mixed", None)
+plenty = planning.plan_run(store, settings, planning.RunRequest(memory=1 << 40), planning.process_bytes())
+# Too little for decoded tiles beside what functions may take, which is more than they do take.
+request = planning.RunRequest(memory=plenty.plan.need.total + plenty.plan.cache_bytes // 2)
+before = planning.plan_run(store, settings, request, planning.process_bytes()).plan
+planned, _ = planning.plan_loaded(store, settings, request, silent)
+assert planned.plan.decoded > before.decoded
+known = loaded()
+rank_graph(planned.store, planned.plan, planned.settings)
+print(*(loaded() - known))
+"""
+
+
+@pytest.mark.long
+def test_nothing_is_compiled_once_a_run_is_planned_within_little_memory(stored):
+    edges = 3_000_000
+    store = stored(Digraph(50_000, RNG.integers(0, 50_000, edges), RNG.integers(0, 50_000, edges)), 2**18)
+    command = [sys.executable, "-c", CALLED, str(store.path)]
+    assert subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip() == ""

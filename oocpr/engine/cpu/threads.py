@@ -124,7 +124,7 @@ class Team:
     def _start_workers(self, pool: ThreadPoolExecutor) -> None:
         """Send the threads to the board that are in Python."""
         # Here, since a failure to compile in another thread would be seen too late.
-        worker_loop.compile(_WORKER_TYPES)
+        load_worker_loop()
         try:
             for number, other in enumerate(self._others):
                 if other is None or other.done():
@@ -138,6 +138,11 @@ class Team:
             _dismiss_workers(self._board)
             self._assemble()
             raise
+
+
+def load_worker_loop() -> None:
+    """Load what threads of a team enter, or compile it."""
+    worker_loop.compile(_WORKER_TYPES)
 
 
 def _dismiss_workers(board: NDArray[np.int64]) -> None:

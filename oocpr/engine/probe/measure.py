@@ -18,7 +18,11 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from oocpr.engine.cpu.threads import load_worker_loop
 from oocpr.engine.executors.local import LocalBackends
+from oocpr.engine.method import as_distribution
 from oocpr.engine.probe.pass_times import PassTimeModel, SampleTimes, TileTimings, device_works
 from oocpr.engine.probe.sample_run import LOADED_ROUNDS, MEASURING, MIN_ROUNDS, SECONDS, Measuring, SampleRun
 from oocpr.engine.stripe import Job
@@ -161,6 +165,9 @@ def load_compiled(store: RankedStore, plan: Plan, settings: Settings) -> None:
     backends = LocalBackends(job, several=False)
     for one in _loading_samples(plan, device_works(plan, store.tile_rows)):
         SampleRun(job, store, backends, one, Measuring(silent, {})).load()
+    # What several threads call, and what comes last.
+    load_worker_loop()
+    as_distribution(np.ones(1), 1.0)
 
 
 def measure_whole(
