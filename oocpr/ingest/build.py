@@ -22,16 +22,8 @@ from oocpr.ingest.orders.choice import ORDERS, OrderCost, Ordering
 from oocpr.ingest.orders.permutation import Order, make_order
 from oocpr.ingest.read import SpilledEdges, spill
 from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, interrupted_import, rows_after
-from oocpr.ingest.rows import (
-    NO_RANKS,
-    EdgeCounter,
-    Rows,
-    duplicate_policy,
-)
-from oocpr.ingest.spill.partition import (
-    BoundedExecutor,
-    repartition,
-)
+from oocpr.ingest.rows import NO_RANKS, EdgeCounter, Rows, duplicate_policy
+from oocpr.ingest.spill.partition import BoundedExecutor, repartition
 from oocpr.ingest.tiles import Sorter, TileWriter
 from oocpr.ingest.warm_up import warm_up
 from oocpr.progress import Progress, silent, under

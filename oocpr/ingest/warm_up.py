@@ -12,13 +12,7 @@ import numpy as np
 
 from oocpr.ingest.merge import NewEdges
 from oocpr.ingest.orders.choice import Ordering
-from oocpr.ingest.orders.permutation import (
-    EdgeScan,
-    count_degrees,
-    host_keys,
-    make_order,
-    order_by_degree,
-)
+from oocpr.ingest.orders.permutation import EdgeScan, count_degrees, host_keys, make_order, order_by_degree
 from oocpr.ingest.read import SpilledEdges
 from oocpr.ingest.rows import NO_RANKS, EdgeCounter, sort_pairs, unique_sorted, weighted_pieces
 from oocpr.ingest.spill.id_bitmap import IdBitmap
