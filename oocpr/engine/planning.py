@@ -23,6 +23,8 @@ from oocpr.plan.request import BALANCED, GraphStats, PlanRequest
 from oocpr.plan.residency import IO, wants_direct
 from oocpr.plan.tile_groups import (
     HOST_ROW_BYTES,
+    SHARED_EDGES,
+    STREAMED_EDGES,
     GroupLayout,
     GroupSize,
     group_bounds,
@@ -497,9 +499,10 @@ def plan_for_devices(
         )
         return plan, GroupedStore(store, layout)
 
+    edges = STREAMED_EDGES if len(devices) == 1 else SHARED_EDGES
     # A shorter history takes more passes.
     shorter = () if request.reproducible or request.method != "mixed" else range(DEVICE_MIXING, -1, -1)
-    wanted = list(group_sizes(stats, alone=alone, remembered=shorter))
+    wanted = list(group_sizes(stats, edges, alone=alone, remembered=shorter))
     if not rows_in_host:
         wanted = [size for size in wanted if not size.rows_in_host]
     if request.reproducible:
@@ -537,8 +540,8 @@ def _fastest(
     return found
 
 
-def _cost(plan: Plan, kernel: str) -> tuple[bool, float, float]:
-    """What all passes over tiles that stream take, to compare: reads of the store, time, what is sent."""
+def _cost(plan: Plan, kernel: str) -> tuple[bool, float]:
+    """What all passes over tiles that stream take, to compare: reads of the store, then what is sent."""
     stats, devices = plan.stats, plan.devices
     resident = sum(tiers.on_device for tiers in devices)
     sent = pass_bytes(
@@ -552,4 +555,4 @@ def _cost(plan: Plan, kernel: str) -> tuple[bool, float, float]:
     if plan.rows_in_host:
         # Tiles and what kernels reach take turns.
         each = sent + computed + HOST_ROW_BYTES * stats.nodes
-    return plan.cached_tiles < stats.tiles, plan.passes * plan.partitions * each, sent
+    return plan.cached_tiles < stats.tiles, plan.passes * plan.partitions * each

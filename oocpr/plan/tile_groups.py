@@ -19,11 +19,8 @@ GROUP_EDGES = (2**28, 2**26, 2**24)
 """Edges of groups that stay, the first size for which there is memory: what is computed with grows with them,
 and the time of launching kernels falls."""
 
-STREAMED_EDGES = (2**27, 2**26, 2**25, 2**23, 2**21)
-"""The same if groups stream through a device, to which the link wants to bring several megabytes at once.
-More edges stay inside larger ones, of which fewer are launched: with nothing that stays, a crawl of 292 M
-edges took an H200 150 ms in groups of the first size and 204 in those of the third, a web-like graph 75 and
-88, and R-MAT with 1.06 G edges 421 and 437. In two groups R-MAT with 263 M took 112 ms, in eight 107."""
+STREAMED_EDGES = (2**25, 2**23, 2**21)
+"""The same if groups stream through a device: the link wants several megabytes at once."""
 
 LAUNCHED_BYTES = 16 * 2**20
 """Bytes that the link brings while the host launches the kernels of a group: 0.3 ms with an H200."""
@@ -31,6 +28,10 @@ LAUNCHED_BYTES = 16 * 2**20
 HOST_ROW_BYTES = 45
 """Bytes that the link brings while the host computes a row: with rows in its memory, passes of R-MAT with
 1.06 G edges took an H200 and 16 cores 89 to 107 ms, 47 of them for tiles; of a web-like graph 39, of 23."""
+
+SHARED_EDGES = (2**26, *STREAMED_EDGES)
+"""The same if several devices of one process share its Python: four H200s took 18 ms for a pass of R-MAT
+with 1.06 G edges in groups of the first size, 22 in those of the second."""
 
 RUN_BYTES = 12 * 2**20
 """Bytes of tiles that a thread reads, checks and sends at once, at most: Python has as much to do for such a
@@ -69,12 +70,16 @@ class GroupSize(NamedTuple):
 
 
 def group_sizes(
-    stats: GraphStats, *, alone: bool = True, remembered: Sequence[int] = ()
+    stats: GraphStats,
+    streamed_edges: tuple[int, ...],
+    *,
+    alone: bool = True,
+    remembered: Sequence[int] = (),
 ) -> Iterator[GroupSize]:
     """List the sizes in which a graph may be taken, the fastest first; for those that stream see pass_bytes.
 
-    `alone` says whether there is one device for one stripe; `remembered` are the passes that mixing may
-    remember where memory is short.
+    `streamed_edges` are those of groups that stream, the largest first; `alone` says whether there is one
+    device for one stripe; `remembered` are the passes that mixing may remember where memory is short.
     """
     # Rows leave the device last, and what they gather only if it is the only one.
     ways: list[tuple[bool, bool, bool, int | None]] = [
@@ -89,7 +94,7 @@ def group_sizes(
     if not alone:
         del ways[-1]
     for all_resident, rows_in_host, partitioned, few in ways:
-        wanted = GROUP_EDGES if all_resident else STREAMED_EDGES
+        wanted = GROUP_EDGES if all_resident else streamed_edges
         # A group has a tile at least, and is no larger than the graph.
         edges = dict.fromkeys(
             max(stats.tile_edges, min(size, stats.tiles * stats.tile_edges)) for size in wanted

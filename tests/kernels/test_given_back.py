@@ -275,7 +275,8 @@ def test_diagonal_blocks_fit_into_what_their_plan_says(
     monkeypatch.setattr(import_module("oocpr.plan.device_plan"), "SMALL_EDGES", 1000)
     sizes = import_module("oocpr.plan.tile_groups")
     monkeypatch.setattr(sizes, "GROUP_EDGES", (36_000, 18_000) if several else (1,))
-    monkeypatch.setattr(sizes, "STREAMED_EDGES", (12_000,) if several else ())
+    for module in (sizes, import_module("oocpr.engine.planning")):
+        monkeypatch.setattr(module, "STREAMED_EDGES", (12_000,) if several else ())
     rng = np.random.default_rng(4)
     src = rng.integers(0, 12_000, 60_000)
     dst = np.clip(src + rng.integers(-60, 60, 60_000), 0, 11_999)

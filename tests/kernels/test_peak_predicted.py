@@ -35,9 +35,10 @@ def machine(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> PooledMachine
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
     monkeypatch.setattr(import_module("oocpr.plan.device_plan"), "SMALL_EDGES", 1000)
     monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
-    sizes = import_module("oocpr.plan.tile_groups")
+    sizes, planning = (import_module(f"oocpr.{name}") for name in ("plan.tile_groups", "engine.planning"))
     monkeypatch.setattr(sizes, "GROUP_EDGES", (2**18, 2**16))
-    monkeypatch.setattr(sizes, "STREAMED_EDGES", (2**16, 2**15, 2**14))
+    monkeypatch.setattr(planning, "STREAMED_EDGES", (2**15, 2**14))
+    monkeypatch.setattr(planning, "SHARED_EDGES", (2**16, 2**15, 2**14))
     monkeypatch.setattr(sizes, "LAUNCHED_BYTES", 2**15)
     return made
 

@@ -27,6 +27,7 @@ from oocpr.plan.tile_groups import (
     LAUNCHED_BYTES,
     POOL_BYTES,
     RUN_BYTES,
+    SHARED_EDGES,
     STREAMED_EDGES,
     GroupLayout,
     GroupSize,
@@ -145,13 +146,15 @@ def test_a_tile_is_a_group_even_if_it_has_more_edges(count: int, tile_edges: int
     st.integers(10, 30),
     st.integers(0, 2**17),
     st.booleans(),
+    st.booleans(),
     st.sampled_from([(), (3, 2, 1, 0)]),
 )
 def test_sizes_of_groups_fall_without_repeats(
-    count: int, bits: int, more: int, alone: bool, remembered: tuple[int, ...]
+    count: int, bits: int, more: int, alone: bool, shared: bool, remembered: tuple[int, ...]
 ) -> None:
     stats = replace(STATS, tiles=count, tile_edges=2**bits + more)
-    found = list(group_sizes(stats, alone=alone, remembered=remembered))
+    streamed = SHARED_EDGES if shared else STREAMED_EDGES
+    found = list(group_sizes(stats, streamed, alone=alone, remembered=remembered))
     assert len(set(found)) == len(found)
     ways = list(dict.fromkeys(size[1:] for size in found))
     # What stays, all of it and with less history; then what streams; then rows have less; they leave the
@@ -166,7 +169,7 @@ def test_sizes_of_groups_fall_without_repeats(
         assert edges == sorted(set(edges), reverse=True)
         # At least a tile and no more than all: so each wanted size, or a limit in its place.
         tile, whole = stats.tile_edges, count * stats.tile_edges
-        wanted = {*(GROUP_EDGES if way[0] else STREAMED_EDGES), *(() if way[0] else (tile,))}
+        wanted = {*(GROUP_EDGES if way[0] else streamed), *(() if way[0] else (tile,))}
         assert set(edges) == {min(max(of, tile), whole) for of in wanted}
         assert way[0] or edges[-1] == tile
         # They are different groups.
@@ -175,9 +178,9 @@ def test_sizes_of_groups_fall_without_repeats(
 
 
 def test_the_largest_groups_come_first() -> None:
-    found = list(group_sizes(replace(STATS, tiles=1000, tile_edges=2**20)))
+    found = list(group_sizes(replace(STATS, tiles=1000, tile_edges=2**20), STREAMED_EDGES))
     assert found[0] == GroupSize(2**28, all_resident=True, rows_in_host=False)
-    assert found[3] == GroupSize(2**27, all_resident=False, rows_in_host=False)
+    assert found[3] == GroupSize(2**25, all_resident=False, rows_in_host=False)
     assert found[-1] == GroupSize(2**20, all_resident=False, rows_in_host=True, partitioned=True)
 
 

@@ -40,7 +40,7 @@ from oocpr.plan.device_plan import plan_on_devices, resident_weights
 from oocpr.plan.partition import weighted_stripes
 from oocpr.plan.tile_groups import (
     GROUP_EDGES,
-    STREAMED_EDGES,
+    SHARED_EDGES,
     group_bounds,
     grouped_stats,
     layout_of,
@@ -275,13 +275,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda:all", help="which, such as cuda:0,cuda:1")
     parser.add_argument("--scale", type=int, default=26, help="of R-MAT")
     parser.add_argument("--quick", action="store_true", help="R-MAT 20, in small groups")
-    graphs.add_sizes(parser, STREAMED_EDGES[0])
+    graphs.add_sizes(parser, SHARED_EDGES[0])
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)
     # If all stay, groups are those of a run.
     group_edges = {True: GROUP_EDGES[0], False: options.group_edges}
     if options.quick:
-        options.scale, group_edges = min(options.scale, 20), dict.fromkeys(group_edges, STREAMED_EDGES[-1])
+        options.scale, group_edges = min(options.scale, 20), dict.fromkeys(group_edges, SHARED_EDGES[-1])
     names = chosen_device(options.device, None).split(",")
     bench = Bench(options.out, RUNS)
     bench.note("machine", "devices", names)
