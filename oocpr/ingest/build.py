@@ -16,6 +16,7 @@ from oocpr.errors import UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.cluster import ClusterImport, OneProcessError
+from oocpr.ingest.jit_warmup import warm_up
 from oocpr.ingest.nodes.row_names import ids_of_rows, names_of_rows
 from oocpr.ingest.nodes.strings import take_strings
 from oocpr.ingest.orders.choice import ORDERS, OrderCost, Ordering
@@ -25,7 +26,6 @@ from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, interrup
 from oocpr.ingest.rows import NO_RANKS, EdgeCounter, Rows, duplicate_policy
 from oocpr.ingest.spill.partition import BoundedExecutor, repartition
 from oocpr.ingest.tiles import Sorter, TileWriter
-from oocpr.ingest.warm_up import warm_up
 from oocpr.progress import Progress, silent, under
 from oocpr.store.atomic import Partial, clear_abandoned
 from oocpr.store.graph import open_store

@@ -143,7 +143,7 @@ LOADED = """
 
     from oocpr.ingest.build import build_store
     from oocpr.ingest.spill.files import SpillDir
-    from oocpr.ingest.warm_up import warm_up
+    from oocpr.ingest.jit_warmup import warm_up
     from oocpr.sources import open_source
     from oocpr.sources.rmat import Rmat
 

@@ -134,7 +134,7 @@ LOADED = """
 
     from oocpr.ingest.build import build_store
     from oocpr.ingest.spill.files import SpillDir
-    from oocpr.ingest.warm_up import warm_up
+    from oocpr.ingest.jit_warmup import warm_up
     from oocpr.sources.block import EdgeBlock
     from oocpr.sources.rmat import Rmat
 
