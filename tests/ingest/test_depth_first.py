@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import oocpr
@@ -21,6 +21,7 @@ from oocpr.system import resident_after_trim
 from .test_orders import Keys
 
 NODES = 12
+IN_24_BITS = 8  # decimal digits
 graphs = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=50)
 
 
@@ -153,7 +154,7 @@ def test_an_order_is_the_same_where_neighbours_have_no_room(tmp_path, monkeypatc
 
 
 def rehearsed(pairs, nodes, tile_edges):
-    """`rehearsed_passes` with a dense matrix, and least squares over whole vectors."""
+    """`rehearsed_passes` with a dense matrix, and least squares over whole vectors; and the digits gained."""
     pairs = sorted(set(pairs))
     out_degree, in_degree = (degree.astype(float) for degree in degrees(pairs, nodes.size))
     matrix = np.zeros((nodes.size, nodes.size))
@@ -179,7 +180,7 @@ def rehearsed(pairs, nodes, tile_edges):
         change = ranks - begin
         digits.append(math.log10(ranks.sum() / np.abs(change).sum()) if change.any() else math.inf)
         if digits[-1] >= DIGITS:
-            return number + (DIGITS - digits[-2]) / (digits[-1] - digits[-2])
+            return number + (DIGITS - digits[-2]) / (digits[-1] - digits[-2]), digits[-1]
         if known:
             differences = np.array([change - before for before, _ in known]).T
             theta = np.linalg.lstsq(differences, change, rcond=1e-6)[0]
@@ -187,9 +188,10 @@ def rehearsed(pairs, nodes, tile_edges):
         else:
             begin = ranks
         known = [(change, ranks), *known][:2]
-    return math.inf
+    return math.inf, digits[-1]
 
 
+@example([(0, 0)] * 4 + [(1, 0), (2, 2), (3, 0), (3, 1)], 1, 0)
 @given(graphs, st.sampled_from([1, 5, 100]), st.sampled_from([0, 1 << 20]))
 def test_as_many_passes_are_rehearsed_as_with_a_dense_matrix(spill_dir, pairs, tile_edges, room):
     nodes = np.random.default_rng(len(pairs)).permutation(NODES).astype(np.uint32)
@@ -197,8 +199,15 @@ def test_as_many_passes_are_rehearsed_as_with_a_dense_matrix(spill_dir, pairs, t
     senders = neighbours_of(pairs, NODES, spill_dir, outgoing=False, room=room, order=nodes)
     found = rehearsed_passes(senders, receivers.degree(), nodes, tile_edges)
     senders.close()
-    # Earlier passes are known in 24 bits, so what one finds exactly may take the other another pass.
-    assert found == pytest.approx(rehearsed(pairs, nodes, tile_edges), abs=1)
+    expected, digits = rehearsed(pairs, nodes, tile_edges)
+    if expected == math.inf:
+        assert found >= MOST_PASSES
+    elif digits < IN_24_BITS:
+        assert found == pytest.approx(expected, abs=0.1)
+    else:
+        # What is found exactly may take whoever knows earlier passes in 24 bits another pass, or the last one
+        # from what rounding has left.
+        assert abs(math.floor(found) - math.floor(expected)) <= 1
 
 
 @pytest.mark.long
