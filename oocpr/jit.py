@@ -32,14 +32,14 @@ from threading import get_ident, local
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from llvmlite.binding import parse_assembly
+from llvmlite.binding import add_symbol, parse_assembly
 from numba import config, njit
 from numba.core import environment
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.environment import Environment
 from numba.core.event import Listener, install_listener
-from numba.core.runtime.nrt import rtsys
+from numba.core.runtime._nrt_python import c_helpers
 
 from oocpr.errors import UsageError
 from oocpr.progress import Reporter
@@ -115,11 +115,19 @@ def _sources() -> str:
     return blake2b(repr(sorted(found)).encode(), digest_size=16).hexdigest()
 
 
+@functools.cache
+def _name_runtime() -> None:
+    """Name the functions of Numba's runtime to LLVM: those that compiled functions call by their names."""
+    for name, address in c_helpers.items():
+        add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+
+
 class _Cache(FunctionCache):
     """Numba's cache of a function, from which one is loaded without what only compiling needs.
 
-    Numba fetches its typing rules and code generators before each load, SciPy's linear algebra with them:
-    a quarter of a second for each process, and a function that is compiled fetches them by itself.
+    Numba fetches its typing rules and code generators before each load, SciPy's linear algebra with them,
+    and compiles its reference counts, of which loaded functions have their own: a quarter of a second for
+    each process, and a function that is compiled fetches them by itself.
     """
 
     def __init__(self, function: Any) -> None:
@@ -138,7 +146,7 @@ class _Cache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load the version of a signature; None if it is not compiled yet."""
-        rtsys.initialize(target_context)
+        _name_runtime()
         return self._load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -211,11 +219,10 @@ def _compiled(
         dispatcher = njit(**options | {"cache": False})(function)
         if dispatcher is function:
             raise UsageError("NUMBA_DISABLE_JIT is set, and functions have to be compiled.", "Unset it.")
-        if options["cache"]:
-            # Numba says by a RuntimeError that it can write nowhere.
-            with contextlib.suppress(RuntimeError):
-                dispatcher._cache = cache(function)
-        dispatcher.compile = _noting(dispatcher.compile, late=late)
+        dispatcher.compile = _noting(dispatcher, cache if options["cache"] else None, late=late)
+        # Nobody waits until all packages are searched for types that extensions of Numba add: none has any
+        # of these functions.
+        dispatcher._compilation_chain_init_hook = _nothing
         if cache is _EntryCache:
             dispatcher.get_call_template = _refuse
         if signature is not None:
@@ -226,10 +233,22 @@ def _compiled(
     return decorate
 
 
-def _noting(compile_version: Callable[[Any], Any], *, late: bool) -> Callable[[Any], Any]:
-    """Note how a function is compiled, whatever is compiled for its sake meanwhile."""
+def _nothing() -> None:
+    """Do nothing: what each dispatcher does before it looks for a version of its function."""
+
+
+def _noting(dispatcher: Any, cache: type[_Cache] | None, *, late: bool) -> Callable[[Any], Any]:
+    """Note how a function is compiled, whatever is compiled for its sake meanwhile, and find its cache first.
+
+    Of all functions a run calls a quarter, and each cache tries whether its folder can be written to.
+    """
+    compile_version = dispatcher.compile
 
     def noted(signature: Any) -> Any:
+        if cache and isinstance(dispatcher._cache, NullCache):
+            # Numba says by a RuntimeError that it can write nowhere.
+            with contextlib.suppress(RuntimeError):
+                dispatcher._cache = cache(dispatcher.py_func)
         before, _compiling.late = _compiling.late, late
         try:
             return compile_version(signature)
@@ -245,8 +264,10 @@ def _refuse(*_: Any) -> Any:
 
 def cache_folder() -> str:
     """Folder that has the compiled functions' own folders; empty if they stay in memory."""
-    impl = getattr(getattr(_probe, "_cache", None), "_impl", None)
-    return "" if impl is None else str(impl.locator.get_cache_path())
+    try:
+        return str(_Cache(_nothing).cache_path)
+    except RuntimeError:
+        return ""
 
 
 class Compilation(Listener):
@@ -272,14 +293,6 @@ class Compilation(Listener):
             self.seconds += perf_counter() - began
         self._functions += 1
         self._progress("compiling, once on a machine", self._functions, None, "functions")
-
-
-def _nothing() -> int:
-    return 0
-
-
-_probe = entry()(_nothing)
-"""Never called: it shows where functions of this package are cached."""
 
 
 class MustCompileError(Exception):

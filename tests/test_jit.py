@@ -42,15 +42,16 @@ def test_versions_that_two_processes_compile_at_once_are_told_apart(
     path = tmp_path / "halves.py"
     path.write_text(SOURCE)
     one, two = loaded(path), loaded(path)
+    assert one(True) == two(True) == 0.5
     files = one._cache._cache_file
-    save_data = files._save_data
+    save_data, index = files._save_data, files._load_index()
 
     def overtaken(name: str, data: Any) -> None:
         assert two(3.5) == 1.75
         save_data(name, data)
 
-    # Both read an index that is empty yet; the second then writes all of its own before the first is done.
-    monkeypatch.setattr(two._cache._cache_file, "_load_index", dict)
+    # Both read the same index; the second then writes all of its own before the first is done.
+    monkeypatch.setattr(two._cache._cache_file, "_load_index", index.copy)
     monkeypatch.setattr(files, "_save_data", overtaken)
     assert one(3) == 1.5
     assert loaded(path)(3.5) == 1.75

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from oocpr.cli.commands import cli
 from oocpr.cli.options import json_option, option
 from oocpr.cli.output import answer, pairs
-from oocpr.diagnosis import Machine, diagnose
 from oocpr.errors import SetupError, UsageError
 from oocpr.units import format_bytes
+
+if TYPE_CHECKING:
+    from oocpr.diagnosis import Machine
 
 
 @cli.command(
@@ -33,6 +36,7 @@ def doctor(folder: str, json_path: str | None) -> None:
     from pathlib import Path
 
     from oocpr.api.machine import read_machine
+    from oocpr.diagnosis import diagnose
 
     if not Path(folder).is_dir():
         raise UsageError(f"{folder} is no folder.", "Name one that exists.")

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.cluster import ClusterImport, OneProcessError
 from oocpr.ingest.jit_warmup import warm_up
 from oocpr.ingest.nodes.row_names import ids_of_rows, names_of_rows
 from oocpr.ingest.nodes.strings import take_strings
-from oocpr.ingest.orders.choice import ORDERS, OrderCost, Ordering
+from oocpr.ingest.orders import ORDERS
 from oocpr.ingest.orders.permutation import Order, make_order
 from oocpr.ingest.read import SpilledEdges, spill
 from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, interrupted_import, rows_after
@@ -312,6 +311,8 @@ def build_store(
     if not resume and (found := interrupted_import(path, tmp)) is not None:
         on_message(found)
     if workers is not None:
+        from oocpr.ingest.cluster import ClusterImport, OneProcessError
+
         try:
             if resume:
                 raise OneProcessError("is to be imported so that it can be resumed")
@@ -335,6 +336,8 @@ def build_store(
         def find_order(edges: SpilledEdges) -> Order:
             if order == "keep":
                 return make_order(order, None, edges.ids)
+
+            from oocpr.ingest.orders.choice import OrderCost, Ordering
 
             def trial(tried: Order) -> OrderCost:
                 assert count_passes is not None

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.ingest.merge import NewEdges
-from oocpr.ingest.orders.choice import Ordering
 from oocpr.ingest.orders.permutation import EdgeScan, count_degrees, host_keys, make_order, order_by_degree
 from oocpr.ingest.read import SpilledEdges
 from oocpr.ingest.rows import NO_RANKS, EdgeCounter, sort_pairs, unique_sorted, weighted_pieces
@@ -19,7 +18,6 @@ from oocpr.ingest.spill.id_bitmap import IdBitmap
 from oocpr.ingest.spill.partition import Edges, KeyRun, Partitioner, partition_run
 from oocpr.ingest.tiles import Tile
 from oocpr.progress import silent
-from oocpr.sources.rmat import Rmat
 from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
 from oocpr.store.codec.tiles import TileEncoder, decode_tile
 from oocpr.store.codec.zarr_codecs import encode_chunk
@@ -80,12 +78,15 @@ def warm_up(
             join_segments(encode_segments(np.ones(1)), np.empty(1))
         # The new edge is stored already.
         assert list(NewEdges([edges], counter, how).merged([edges]))
-    if order not in ("keep", "degree"):
+    if order != "keep":
         _find_order(spill_dir, SpilledEdges(words, 1, 2, None, None, runs, partitioner), order)
     _warm.add(asked)
 
 
 def _find_order(spill_dir: SpillDir, edges: SpilledEdges, order: str) -> None:
+    from oocpr.ingest.orders.choice import Ordering
+    from oocpr.sources.rmat import Rmat
+
     if order in ("host", "auto"):
         host_keys(np.zeros(1, np.uint8), np.ones(1, np.uint32))
     if order != "host":

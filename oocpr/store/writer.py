@@ -308,7 +308,7 @@ class GraphWriter:
             )
             # The store is one from here on: until now its attributes say that it is unfinished.
             written = attributes.to_json()
-            paths = [name for name in NODES if name in self._root]
+            paths = [name for name in NODES if (self._new.temporary / name).is_dir()]
             written[IDENTITY_KEY] = content_identity(self._array, attributes, paths)
             write_attributes(self._root, ATTRIBUTES_KEY, written, NODES)
             if self._on_written is not None:

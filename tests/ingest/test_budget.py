@@ -252,7 +252,7 @@ LOADED_AS_ASKED = (
 
     from oocpr.ingest import build
     from oocpr.ingest.append import append_store
-    from oocpr.ingest.orders.choice import ORDERS
+    from oocpr.ingest.orders import ORDERS
     from oocpr.store.graph import open_store
 
     folder, case = sys.argv[1:]

@@ -262,8 +262,6 @@ def count_missed(keys, cache):
     return missed
 
 
-ORDERS = ("keep", "degree", "host", "bfs", "dfs", "auto")
-
 _BYTES_PER_NODE = {"degree": 12, "host": 8, "bfs": 16, "dfs": 64, "auto": 16}
 """Most bytes per node that each way holds at once.
 
