@@ -53,7 +53,8 @@ def katz_centrality(
     memory
         Most bytes of the process; None for what the machine has free. Tiles that do not fit stream.
     threads
-        Computing threads; None for as many as the edges feed, one per core and sixteen at most.
+        Computing threads; None for as many as the edges feed, one per core or, if tiles are read in
+        every pass, seven for eight cores; sixteen at most.
     device
         ``"cpu"``: there is no version for CUDA devices.
     progress, **options

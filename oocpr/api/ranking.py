@@ -249,7 +249,8 @@ def pagerank(
         file of them, or numbers as for `personalization`; None for the teleport weights. The ranks are as
         exact with any; near ones save passes.
     threads
-        Computing threads; None for as many as the edges feed, one per core and sixteen at most.
+        Computing threads; None for as many as the edges feed, one per core or, if tiles are read in
+        every pass, seven for eight cores; sixteen at most.
     client
         A ``distributed.Client``; None to work in this process. With device ``"cuda"``, each of its workers,
         or of those that declare the resource ``GPU`` if any does, takes a device that no other has.

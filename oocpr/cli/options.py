@@ -239,7 +239,7 @@ RUN_MEMORY = option("--memory SIZE", "Most memory of the process.", implied="wha
 THREADS = option(
     "--threads N",
     "Computing threads.",
-    implied="as many as the edges feed, one per core and 16 at most",
+    implied="as many as the edges feed, one per core, fewer while tiles are read, 16 at most",
     type=int,
 )
 REPRODUCIBLE = flag(

@@ -86,7 +86,7 @@ class StreamedMatrix:
         self.passes = self.bytes_read = 0
         self._store, self._progress = store, progress
         self._weighted, self._rows = scale is not None, store.tile_rows
-        threads = threads or default_threads(store.edges)
+        threads = threads or default_threads(store.edges, streams=resident < len(store.tile_rows) - 1)
         self._backend = CpuBackend(threads)
         # Each thread scatters to about as many edges.
         degrees = np.cumsum(store.out_degree(0, store.nodes), dtype=np.uint64)

@@ -40,13 +40,14 @@ def make_backend(
     tiers: DeviceTiers | None = None,
     *,
     edges: int = 0,
+    streams: bool = False,
 ) -> Backend:
     """Make the backend of a name, or return the one that is given.
 
     Names are ``cpu``, ``reference``, ``cuda``, ``cuda:`` and the number of a device, or ``auto``: a CUDA
     device if there is one. `tiers` is what stays where on that device; None if everything does. Without
-    `threads`, processors have as many as so many edges feed. Raises UsageError for a name or a kernel that is
-    not known, and for a device that cannot be used.
+    `threads`, processors have as many as so many edges feed, and fewer if the run `streams`. Raises
+    UsageError for a name or a kernel that is not known, and for a device that cannot be used.
     """
     if not isinstance(name, str):
         return name
@@ -55,7 +56,7 @@ def make_backend(
     if name == "cpu":
         from oocpr.engine.cpu.backend import CpuBackend
 
-        return CpuBackend(threads, edges)
+        return CpuBackend(threads, edges, streams=streams)
     if name == "reference":
         from oocpr.engine.reference import ReferenceBackend
 

@@ -152,7 +152,8 @@ class Job:
         """Make what computes a stripe in this process."""
         name = self.backend[stripe] if isinstance(self.backend, tuple) else self.backend
         tiers = self.plan.devices[stripe] if self.plan.devices else None
-        return make_backend(name, self.threads, self.kernel, tiers, edges=self.plan.stats.edges)
+        edges, streams = self.plan.stats.edges, self.plan.streamed_bytes > 0
+        return make_backend(name, self.threads, self.kernel, tiers, edges=edges, streams=streams)
 
     def spec(self, store: RankedStore, stripe: int) -> StripeSpec:
         """Rows and tiles of one stripe."""

@@ -179,8 +179,8 @@ def sweeps_for(local_share: float, stripes: int = 1, *, on_device: bool = False,
     graph is larger than the caches, and save less. With none, two and four, two cores ranked R-MAT of 65
     million edges, 2 % of them inside tiles, in 1.4, 3.1 and 3.2 s from memory and in 2.5, 5.0 and 4.6 from
     files, with 15, 11 and 11 passes; a shuffled crawl of 52 million, 5 % inside, in 8, 16 and 17 s, with 92,
-    45 and 45. By degree, it took 8.0, 8.9 and 10.8 s with 14 % inside, and unshuffled 7.4, 7.5 and 5.8 s with
-    18 %.
+    45 and 45. Past the page cache, 8 threads ranked the latter in 8 s with none and with two. By degree, it
+    took 8.0, 8.9 and 10.8 s with 14 % inside, and unshuffled 7.4, 7.5 and 5.8 s with 18 %.
 
     On a CUDA device, where a sweep of a tile decodes it again, more than two took longer than the passes they
     saved, and two if few edges stay inside. A graph so small that the host is slower than the device is

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,8 +15,13 @@ from numba.core.errors import TypingError
 from numpy.typing import NDArray
 
 from oocpr.engine.cpu import threads
-from oocpr.engine.cpu.threads import PRESENT, Team, barrier, parallel_region
+from oocpr.engine.cpu.threads import PRESENT, Team, barrier, default_threads, parallel_region
+from oocpr.engine.settings import Settings
+from oocpr.engine.stripe import Job
 from oocpr.jit import entry, inner
+
+from .digraphs import random_digraph
+from .running import plan_of
 
 
 class Given(NamedTuple):
@@ -240,3 +245,24 @@ def test_nobody_counts_references_to_what_threads_share():
     for _ in range(100):
         team.run(squares, Given(numbers, None, 1), np.zeros(5, np.int64), np.zeros(3, np.int64))
     assert sys.getrefcount(numbers) == before
+
+
+@pytest.mark.parametrize(
+    ("cores", "streaming"), [(1, 1), (2, 2), (4, 4), (7, 7), (8, 7), (16, 14), (18, 16), (64, 16)]
+)
+def test_an_eighth_of_the_cores_is_left_to_those_that_read(monkeypatch, cores, streaming):
+    monkeypatch.setattr(threads, "usable_cores", lambda: cores)
+    assert default_threads(1 << 40, streams=True) == streaming
+    assert default_threads(1 << 40) == min(cores, 16)
+    assert default_threads(2 * threads.THREAD_EDGES, streams=True) == min(3, streaming)
+
+
+@pytest.mark.parametrize(("kept", "asked", "size"), [("decoded", None, 8), ("none", None, 7), ("none", 8, 8)])
+def test_runs_leave_them_unless_all_tiles_stay_or_threads_are_asked_for(
+    monkeypatch, stored, kept, asked, size
+):
+    monkeypatch.setattr(threads, "usable_cores", lambda: 8)
+    monkeypatch.setattr(threads, "THREAD_EDGES", 1)
+    store, settings = stored(random_digraph(100, 1000, seed=1), 50), Settings()
+    made: Any = Job("", settings, plan_of(store, settings, kept=kept), threads=asked).make_backend(0)
+    assert made._team.size == size

@@ -169,12 +169,12 @@ class TileProduct(NamedTuple):
 
 
 class CpuBackend(HostBackend):
-    """numba on several threads, whose number changes no bit; for None as many as so many edges feed."""
+    """numba on several threads, whose number changes no bit; for None see `default_threads`."""
 
     name = "cpu"
 
-    def __init__(self, threads: int | None, edges: int = 0) -> None:
-        self._team = Team(threads or default_threads(edges))
+    def __init__(self, threads: int | None, edges: int = 0, *, streams: bool = False) -> None:
+        self._team = Team(threads or default_threads(edges, streams=streams))
         self._scratch: list[Scratch] = []
 
     def allocate(

@@ -155,7 +155,7 @@ class StripeWorker:
         from distributed import get_worker
 
         self.token = job.token
-        self._job = job = replace(job, threads=_own_threads(job.threads, job.plan.stats.edges))
+        self._job = job = replace(job, threads=_own_threads(job))
         self._worker: Any = get_worker()
         # In the order of their stripes, which is that of their ranks.
         self._own, self._rank = addresses[rank], rank
@@ -493,14 +493,15 @@ def rank_whole(
     return rank_components(graph, settings, threads, begun, graph.bytes_read, silent, teleport, start)
 
 
-def _own_threads(threads: int | None, edges: int) -> int:
-    """Threads of a run on this worker: those that somebody chose, else as many as so many edges feed.
+def _own_threads(job: Job) -> int:
+    """Threads of a run on this worker: those that somebody chose, else as many as its edges feed.
 
     Workers of one machine share its cores, so that each takes no more than Dask gave it.
     """
     from distributed import get_worker
 
-    return threads or min(get_worker().state.nthreads, default_threads(edges))
+    usual = default_threads(job.plan.stats.edges, streams=job.plan.streamed_bytes > 0)
+    return job.threads or min(get_worker().state.nthreads, usual)
 
 
 def open_on_worker(path: str, identity: str | None) -> GraphStore:
