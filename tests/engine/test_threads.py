@@ -254,6 +254,8 @@ def test_an_eighth_of_the_cores_is_left_to_those_that_read(monkeypatch, cores, s
     monkeypatch.setattr(threads, "usable_cores", lambda: cores)
     assert default_threads(1 << 40, streams=True) == streaming
     assert default_threads(1 << 40) == min(cores, 16)
+    # Of workers that share them, each has its own.
+    assert default_threads(1 << 40, streams=True, cores=8) == min(7, streaming)
     assert default_threads(2 * threads.THREAD_EDGES, streams=True) == min(3, streaming)
 
 

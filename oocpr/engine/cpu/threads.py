@@ -78,15 +78,16 @@ past the page cache, 14 took 75 and 46; through it 100 and 59, and 54 and 27. Of
 took 110 and 51; of 4, all did as well as 3. In memory it is all one."""
 
 
-def default_threads(edges: int, *, streams: bool = False) -> int:
+def default_threads(edges: int, *, streams: bool = False, cores: int | None = None) -> int:
     """Threads of a team unless the caller says: one for THREAD_EDGES, but as many as cores or MAX_THREADS.
 
     `streams`: whether tiles are read in every pass, for which some cores are left.
+    `cores`: those of this process, None for all that it may use.
 
     >>> default_threads(1000)
     1
     """
-    cores = usable_cores()
+    cores = usable_cores() if cores is None else min(cores, usable_cores())
     if streams:
         cores -= cores // CORES_A_READER
     return min(1 + edges // THREAD_EDGES, cores, MAX_THREADS)

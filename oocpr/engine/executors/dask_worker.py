@@ -500,8 +500,8 @@ def _own_threads(job: Job) -> int:
     """
     from distributed import get_worker
 
-    usual = default_threads(job.plan.stats.edges, streams=job.plan.streamed_bytes > 0)
-    return job.threads or min(get_worker().state.nthreads, usual)
+    plan, cores = job.plan, get_worker().state.nthreads
+    return job.threads or default_threads(plan.stats.edges, streams=plan.streamed_bytes > 0, cores=cores)
 
 
 def open_on_worker(path: str, identity: str | None) -> GraphStore:
