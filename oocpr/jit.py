@@ -28,7 +28,7 @@ from glob import escape
 from hashlib import blake2b
 from pathlib import Path
 from secrets import randbits
-from threading import get_ident, local
+from threading import Lock, get_ident, local
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,10 @@ def _sources() -> str:
     return blake2b(repr(sorted(found)).encode(), digest_size=16).hexdigest()
 
 
+_config_lock = Lock()
+"""Held while Numba's settings name another folder: threads of a run may call functions first at once."""
+
+
 @functools.cache
 def _name_runtime() -> None:
     """Name the functions of Numba's runtime to LLVM: those that compiled functions call by their names."""
@@ -131,14 +135,15 @@ class _Cache(FunctionCache):
     """
 
     def __init__(self, function: Any) -> None:
-        given = getattr(config, "CACHE_DIR", "")
         own = os.environ.get("OOCPR_CACHE_DIR")
-        folder = given or (f"{own}/compiled" if own else "")
-        setattr(config, "CACHE_DIR", folder)  # noqa: B010 - numba's settings carry no types
-        try:
-            super().__init__(function)
-        finally:
-            setattr(config, "CACHE_DIR", given)  # noqa: B010
+        with _config_lock:
+            given = getattr(config, "CACHE_DIR", "")
+            folder = given or (f"{own}/compiled" if own else "")
+            setattr(config, "CACHE_DIR", folder)  # noqa: B010 - numba's settings carry no types
+            try:
+                super().__init__(function)
+            finally:
+                setattr(config, "CACHE_DIR", given)  # noqa: B010
         files: Any = self._cache_file
         numbered = files._data_name
         files._data_name = lambda _: numbered(randbits(64))

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,23 @@ def test_versions_that_two_processes_compile_at_once_are_told_apart(
     assert one(3) == 1.5
     assert loaded(path)(3.5) == 1.75
     assert loaded(path)(3) == 1.5
+
+
+def test_threads_that_look_for_the_cache_at_once_find_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OOCPR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            folders = set(pool.map(lambda _: jit.cache_folder(), range(500)))
+    finally:
+        sys.setswitchinterval(interval)
+    [folder] = folders
+    assert Path(folder).is_relative_to(tmp_path / "compiled")
+    assert numba.config.CACHE_DIR == ""
 
 
 def test_what_one_process_compiles_another_loads(tmp_path: Path) -> None:
