@@ -74,9 +74,11 @@ def prefetch(items: Iterator[T]) -> Iterator[Iterator[T]]:
     with ThreadPoolExecutor(1) as pool:
 
         def fetched() -> Iterator[T]:
-            item = pool.submit(next, items, _END)
-            while (ready := item.result()) is not _END:
-                item = pool.submit(next, items, _END)
+            ahead = [pool.submit(next, items, _END)]
+            # A future whose error comes through here must not be held here, or the error holds itself, and
+            # all that was read with it, until somebody looks for cycles.
+            while (ready := ahead.pop().result()) is not _END:
+                ahead.append(pool.submit(next, items, _END))
                 yield ready
 
         try:

@@ -96,8 +96,7 @@ class Sorter:
             fits = sum(run.count for run in job) <= self._size
             alone = self.pool is None or not fits
             while waiting and (alone or not self._free):
-                yield waiting[0][0].result()
-                self._free.append(waiting.popleft()[1])
+                yield from self._ended(waiting)
             if self.pool is not None and fits:
                 buffers = self._free.pop()
                 waiting.append((self.pool.submit(self._sorted, job, buffers), buffers))
@@ -106,8 +105,14 @@ class Sorter:
             else:
                 yield from self._sorted_in_pieces(job[0], self._free[0])
         while waiting:
-            yield waiting[0][0].result()
-            self._free.append(waiting.popleft()[1])
+            yield from self._ended(waiting)
+
+    def _ended(self, waiting: deque[tuple[Future[Rows], _Buffers]]) -> Iterator[Rows]:
+        """Yield what the first thread has sorted; its buffers are free again once that was used."""
+        buffers = waiting[0][1]
+        # As in `prefetch`.
+        yield waiting.popleft()[0].result()
+        self._free.append(buffers)
 
     def _jobs(self, runs: Iterable[KeyRun]) -> Iterator[list[KeyRun]]:
         """Combine neighbouring runs that fit in a buffer together; one that does not fit comes alone."""

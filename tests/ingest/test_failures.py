@@ -1,16 +1,23 @@
 """An import that does not finish leaves nothing, whatever ends it."""
 
+import gc
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
+import numpy as np
 import pytest
 
+import oocpr
 from oocpr.errors import DoesNotFitError, InputError, NotAStoreError
 from oocpr.ingest.build import build_store
 from oocpr.ingest.spill.files import require_disk
+from oocpr.ingest.tiles import Sorter
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
 
@@ -134,3 +141,63 @@ def test_a_killed_import_is_no_store_and_holds_no_temporary_files(tmp_path):
         open_store(left)
     with pytest.raises(NotAStoreError):
         open_store(tmp_path / "g.zarr")
+
+
+@contextmanager
+def nothing_left_in_cycles() -> Iterator[None]:
+    """Check that no frame waits meanwhile for somebody who looks for cycles."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        yield
+        gc.collect()
+        assert not [found for found in gc.garbage if isinstance(found, FrameType)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("g.txt", b"0 1\n1 x\n"),
+        ("g.tsv", b"a\tb\nc\n"),
+        ("g.csv", b"from,to\n0,1\n1\n"),
+        ("g.npy", b"no array"),
+    ],
+)
+def test_a_refused_file_holds_no_memory_until_cycles_are_looked_for(tmp_path, name, text):
+    (tmp_path / name).write_bytes(text)
+
+    def refuse():
+        try:
+            oocpr.import_graph(tmp_path / name, tmp_path / "g.zarr")
+        except InputError:
+            return
+        pytest.fail("it was taken")
+
+    # What is loaded for the first one stays.
+    refuse()
+    with nothing_left_in_cycles():
+        refuse()
+
+
+def test_an_error_while_edges_are_sorted_holds_no_memory_either(tmp_path, arrays, monkeypatch):
+    def fail(self, job, buffers):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Sorter, "_sorted", fail)
+    nodes = np.arange(1000) % 100
+
+    def refuse():
+        try:
+            build_store(arrays(nodes, nodes[::-1]), tmp_path / "g.zarr", memory=PLENTY, bucket_edges=50)
+        except MemoryError:
+            return
+        pytest.fail("it did not fail")
+
+    refuse()
+    with nothing_left_in_cycles():
+        refuse()
