@@ -225,8 +225,7 @@ def _compiled(
         if dispatcher is function:
             raise UsageError("NUMBA_DISABLE_JIT is set, and functions have to be compiled.", "Unset it.")
         dispatcher.compile = _noting(dispatcher, cache if options["cache"] else None, late=late)
-        # Nobody waits until all packages are searched for types that extensions of Numba add: none has any
-        # of these functions.
+        # Numba would search all packages for its extensions, which add types: no function here takes any.
         dispatcher._compilation_chain_init_hook = _nothing
         if cache is _EntryCache:
             dispatcher.get_call_template = _refuse
@@ -239,7 +238,7 @@ def _compiled(
 
 
 def _nothing() -> None:
-    """Do nothing: what each dispatcher does before it looks for a version of its function."""
+    """Do nothing before a version of a function is looked for."""
 
 
 def _noting(dispatcher: Any, cache: type[_Cache] | None, *, late: bool) -> Callable[[Any], Any]:

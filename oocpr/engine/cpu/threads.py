@@ -75,7 +75,7 @@ CORES_A_READER = 8
 """Cores of which one is left to those that read tiles: who waits at a barrier for a thread that they hold up
 waits for milliseconds. Of 16 cores, 16 threads took 110 and 70 ms for a pass over a shuffled crawl and R-MAT
 past the page cache, 14 took 75 and 46; through it 100 and 59, and 54 and 27. Of 8, 8 took 140 and 66 and 7
-took 110 and 51; of 4, all did as well as 3. In memory it is all one."""
+took 110 and 51; of 4, 4 took as long as 3. From memory, 16, 14 and 12 of 16 cores took as long."""
 
 
 def default_threads(edges: int, *, streams: bool = False, cores: int | None = None) -> int:
