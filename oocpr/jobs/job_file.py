@@ -12,6 +12,7 @@ from typing import Any
 
 from oocpr.api.arguments import ImportOptions, check_argument, render_argument
 from oocpr.errors import InputError, OocprError, UsageError
+from oocpr.ingest.orders import ORDERS
 from oocpr.plan.memory import SEGMENTED_METHODS
 from oocpr.store.remote import is_url
 from oocpr.units import MAX_L1_DISTANCE, parse_seconds
@@ -32,8 +33,6 @@ _KEYS: dict[str, tuple[str, ...]] = {
 
 _PATHS = ("folder", "tmp", "labels", "personalization", "metrics", "source")
 """Keys whose values, if they are no URLs, are relative to the folder of the file."""
-
-_ORDERS = ("keep", "degree", "host", "bfs", "dfs", "auto")
 
 
 @dataclass(frozen=True)
@@ -235,7 +234,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "folder": (lambda value: type(value) is str and bool(value), "Give the name of a folder."),
     "scheduler": (lambda value: type(value) is str and "://" in value, "Give tcp://HOST:8786."),
     "workers": (_is_count, "Give a whole number of at least 1."),
-    "order": (lambda value: value in _ORDERS, f"Give one of {', '.join(_ORDERS)}."),
+    "order": (lambda value: value in ORDERS, f"Give one of {', '.join(ORDERS)}."),
     "max_distance": (
         lambda value: _is_share(MAX_L1_DISTANCE)(value) and value >= 0,
         f"Give a number from 0 to {MAX_L1_DISTANCE}.",
