@@ -13,6 +13,10 @@
 
 namespace {
 
+// Threads that end a local sweep of ROWS rows, and rows that each of them takes; as in oocpr/engine/cuda/vectors.py.
+constexpr int LOCAL_THREADS = 256;
+constexpr int AT_A_TIME = ROWS / LOCAL_THREADS;
+
 struct Add {
   static __device__ __forceinline__ double of(double a, double b) { return a + b; }
   static __device__ __forceinline__ double team(double value) { return group_sum<TEAM>(value); }
@@ -45,19 +49,39 @@ __device__ __forceinline__ double ended(u64 row, const double* ranks, const doub
   return ranks[row] + residual[row] + (row == 0 ? carry : 0);
 }
 
-// What a row of the tile was sent along links inside the tile or, if they are `joined`, inside the group.
-__device__ __forceinline__ float inside_of(const TileEntry* tiles, const Piece& piece, u64 i, int joined,
-                                           const double* sums, const u32* filled, const u32* filled_before) {
-  const auto sum_of = [&](u32 number, u64 segment) {
-    const u32 rank = segments_of(tiles[number], number, filled, filled_before).rank(segment);
-    return rank == NOTHING ? 0.0 : sums[rank];
-  };
-  double sum = sum_of(piece.number, i);
-  if (joined && i == 0) {
-    sum += carried_into(tiles, piece.number, 0.0, [&](u32 k) { return sum_of(k, tiles[k].owned()); });
+// What the rows of a group were sent along links inside their tile or, if tiles are `joined`, inside the group and from
+// its neighbours.
+struct Inside {
+  const TileEntry* tiles;
+  int joined;
+  const double* sums;
+  const u32* filled;
+  const u32* filled_before;
+  const double* left;  // to the group's first row by the group before; null if that was not swept with it
+
+  __device__ __forceinline__ double of(u32 number, u64 segment) const {
+    return at(segments_of(tiles[number], number, filled, filled_before).rank(segment));
   }
-  return float(sum);
-}
+
+  __device__ __forceinline__ double at(u32 rank) const { return rank == NOTHING ? 0.0 : sums[rank]; }
+
+  // What the tiles before leave to the first row of tile `number`.
+  __device__ __forceinline__ double into(u32 number) const {
+    return carried_into(tiles, number, left ? *left : 0.0, [&](u32 k) { return of(k, tiles[k].owned()); });
+  }
+
+  // What row `i` of a piece, whose sum is at `rank`, was sent.
+  __device__ __forceinline__ float to(const Piece& piece, u64 i, u32 rank) const {
+    double sum = at(rank);
+    if (joined && i == 0) sum += into(piece.number);
+    return float(sum);
+  }
+
+  // Tells what the group leaves to the row behind it, if anybody asks.
+  __device__ __forceinline__ void leave(u32 tile_count, double* leaves) const {
+    if (leaves && blockIdx.x == 0 && threadIdx.x == 0) *leaves = into(tile_count);
+  }
+};
 
 }  // namespace
 
@@ -142,21 +166,28 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // Ends the tile-local sweeps: a row's proposal is what it has from outside, and the sum of its segment.
-extern "C" __global__ void __launch_bounds__(ROWS)
+// sends as in update, null if no group is swept with this one any more; left, leaves as in resend.
+extern "C" __global__ void __launch_bounds__(LOCAL_THREADS)
     propose(const TileEntry* tiles, u32 tile_count, const float* start, const double* sums, const u32* filled,
             const u32* filled_before, int joined, u64 offset, u64 rows, const Stored* stored, const Links* degree,
-            const PassStep* pass, Kept* steps, float* push, Stored* numbers, u64 first) {
+            const PassStep* pass, Kept* steps, float* push, Stored* numbers, u64 first, Kept* sends,
+            const double* left, double* leaves) {
   const Piece piece(tiles, tile_count);
+  const Inside inside = {tiles, joined, sums, filled, filled_before, left};
+  inside.leave(tile_count, leaves);
   const double scale = pass->scale;
+  const float damping = float(pass->damping);
+  const Filled segments = segments_of(piece.tile, piece.number, filled, filled_before);
   const int slot = pass->slot;
 #pragma unroll 1
   for (u64 i = piece.begin + threadIdx.x; piece.has(i, piece.tile.owned()); i += blockDim.x) {
     const u64 own = piece.tile.row + i, row = offset + own;
-    const float proposal = start[own] + inside_of(tiles, piece, i, joined, sums, filled, filled_before);
+    const float proposal = start[own] + inside.to(piece, i, segments.rank(i));
     const Links links = degree[row];
     const double given = slot >= 0 ? pushed_of(stored[row], divisor_of(links), scale) : 0;
     keep(proposal, given, links, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
          numbers + 2 * (first + own));
+    if (sends) sends[own] = Memory::narrow(damping / short_divisor_of(links) * proposal, 1);
   }
 }
 
@@ -275,15 +306,36 @@ extern "C" __global__ void scatter(u64 count, const u32* places, const double* v
 // Tile-local sweeps: between two products with the edges that stay inside a tile (spmv.cu with LOCAL), each row becomes
 // what it has from outside and the sum of its segment.
 // start, sums, sends as in update.
-extern "C" __global__ void __launch_bounds__(ROWS)
+//
+//   left      what the group before leaves to the first row, whose links are in tiles of both; null if nothing
+//   leaves    receives the same of this group for the row behind it; null if nobody asks
+extern "C" __global__ void __launch_bounds__(LOCAL_THREADS)
     resend(const TileEntry* tiles, u32 tile_count, const float* start, const double* sums, const u32* filled,
-           const u32* filled_before, int joined, u64 offset, const Links* degree, const PassStep* pass, Kept* sends) {
+           const u32* filled_before, int joined, u64 offset, const Links* degree, const PassStep* pass, Kept* sends,
+           const double* left, double* leaves) {
   const Piece piece(tiles, tile_count);
+  const Inside inside = {tiles, joined, sums, filled, filled_before, left};
+  inside.leave(tile_count, leaves);
   const float damping = float(pass->damping);
-#pragma unroll 1
-  for (u64 i = piece.begin + threadIdx.x; piece.has(i, piece.tile.owned()); i += blockDim.x) {
-    const u64 own = piece.tile.row + i;
-    const float value = start[own] + inside_of(tiles, piece, i, joined, sums, filled, filled_before);
-    sends[own] = Memory::narrow(damping / short_divisor_of(degree[offset + own]) * value, 1);
+  const Filled segments = segments_of(piece.tile, piece.number, filled, filled_before);
+  const u64 begin = piece.begin + threadIdx.x, row = piece.tile.row + begin;
+  // Everything is asked for before anything is used.
+  float from_outside[AT_A_TIME];
+  Links links[AT_A_TIME];
+  u32 ranks[AT_A_TIME];
+#pragma unroll
+  for (int k = 0; k < AT_A_TIME; ++k) {
+    const u64 further = u64(LOCAL_THREADS) * k;
+    if (!piece.has(begin + further, piece.tile.owned())) break;
+    from_outside[k] = start[row + further];
+    links[k] = degree[offset + row + further];
+    ranks[k] = segments.rank(begin + further);
+  }
+#pragma unroll
+  for (int k = 0; k < AT_A_TIME; ++k) {
+    const u64 further = u64(LOCAL_THREADS) * k;
+    if (!piece.has(begin + further, piece.tile.owned())) break;
+    const float value = from_outside[k] + inside.to(piece, begin + further, ranks[k]);
+    sends[row + further] = Memory::narrow(damping / short_divisor_of(links[k]) * value, 1);
   }
 }

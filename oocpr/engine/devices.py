@@ -80,6 +80,7 @@ def make_backend(
         pairs=tiers is not None and tiers.pairs,
         rows_in_host=tiers is not None and tiers.rows_in_host,
         inside="blocks" if tiers is None else tiers.inside,
+        overlap=tiers is not None and tiers.overlap,
         thresholds=thresholds,
         limit=None if tiers is None else tiers.limit,
         slices=1 if tiers is None else tiers.partitions,

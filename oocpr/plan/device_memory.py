@@ -30,6 +30,12 @@ MIN_ALTERNATING_SLOTS = 2
 """The same if rows are kept in memory of the host, unless a group is a single tile: passes of R-MAT with
 529 M edges took 63 ms with one slot, and 53 with two, three or five."""
 
+MIN_OVERLAP_SLOTS = 3
+"""The same at least where groups are swept two at a time: another one arrives then."""
+
+OVERLAP_SLOTS = 1
+"""More of them then, at most: R-MAT with 1.06 G edges streamed in 418 ms, and in 425 without."""
+
 STAGED_NUMBERS = 2**22
 """Numbers of another stripe's push that are on their way to where rows gather."""
 
@@ -55,7 +61,8 @@ class DeviceNeed:
     scratch
         Of the largest group: sums of rows (8 per row and block of 1024 edges, 12 with proposals of others),
         what tile-local sweeps send (6 per row, and 2 that may be lost between pieces of memory), what is
-        expanded of a group that does not stay, what a kernel other than the default lays out of one in every
+        expanded of a group that does not stay, both for two groups that are swept together, with what all
+        rows send (2 per row), what a kernel other than the default lays out of one in every
         pass, and what finding the diagonal blocks of one that stays takes. And of all rows, a few sums of
         each 1024 and of each tile.
     ring
@@ -92,10 +99,11 @@ def device_need(
     partitions: int = 1,
     sharing: int = 1,
     layouts_stay: bool = False,
+    overlap: bool = False,
 ) -> DeviceNeed:
     """Bytes of a stripe on a device, without the groups that stay; see `DeviceTiers`.
 
-    `layout` has the groups of the stripe.
+    `layout` has the groups of the stripe. `overlap`: whether there are slots for two that are swept together.
     """
     nodes, sizes = stats.nodes, layout.sizes
     rows, tiles = int(sizes[:, 3].sum()), int(sizes[:, 0].sum())
@@ -116,7 +124,9 @@ def device_need(
     scratch += 32 * (largest.length_blocks + largest.start_blocks) + 2 * POOL_BYTES
     if slots:
         # The group of most blocks may not be the one of most rows.
-        scratch += int(expanded_bytes(sizes.max(axis=0)))
+        scratch += (2 if overlap else 1) * int(expanded_bytes(sizes.max(axis=0)))
+    if overlap:
+        scratch += 8 * largest.rows + 2 * rows + 2 * POOL_BYTES
     numbers = partition_nodes(nodes, partitions) * (3 if pairs else 1)
     if rows < nodes:
         # On their way between processes they are there twice; proposals are taken from among the others.
@@ -203,6 +213,7 @@ class DeviceTiers:
     readers: int = 2  # threads that read tiles for it
     inside: Inside = "tiles"  # what rows are swept in, where they are swept more than once
     layouts_stay: bool = False  # whether groups stay as the kernel lays them out
+    overlap: bool = False  # whether groups that pass are swept two at a time
 
     @property
     def limit(self) -> int | None:

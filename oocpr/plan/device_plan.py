@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 from oocpr.plan.device_memory import (
     DEVICE_SLOTS,
     MIN_ALTERNATING_SLOTS,
+    MIN_OVERLAP_SLOTS,
     MIN_SLOTS,
+    OVERLAP_SLOTS,
     DeviceNeed,
     DeviceTiers,
     device_need,
@@ -151,7 +154,11 @@ def _plan_stripe(
     wanted = min(request.mixing, DEVICE_MIXING) if mixed else 0
     remembered = wanted if most_remembered is None else min(wanted, most_remembered)
 
-    def needed(sweeps: int, slots: int, partitions: int, *, layouts_stay: bool = False) -> DeviceNeed:
+    inside = _inside(stats, request)
+    overlaps = mixed and not (all_resident or rows_in_host or short) and inside != "tiles"
+
+    def needed(sweeps: int, slots: int, way: tuple[int, bool], *, layouts_stay: bool = False) -> DeviceNeed:
+        partitions, overlap = way
         return device_need(
             stats,
             layout,
@@ -164,25 +171,30 @@ def _plan_stripe(
             partitions=partitions,
             sharing=sharing,
             layouts_stay=layouts_stay,
+            overlap=overlap and sweeps > 1 and slots >= MIN_OVERLAP_SLOTS,
         )
 
-    for partitions in partition_counts(stats.nodes) if partitioned else (1,):
+    # Sweeping groups with their neighbours is given up before sweeps are.
+    twice = (True, False) if overlaps and groups >= MIN_OVERLAP_SLOTS else (False,)
+    for way in product(partition_counts(stats.nodes) if partitioned else (1,), twice):
+        partitions, overlap = way
+        wanted_sweeps = 1
+        # What is swept inside a tile reads proposals, which are not kept from partition to partition.
+        if mixed and not short and partitions == 1:
+            wanted_sweeps = _sweeps(stats, request, all_resident=all_resident, overlap=overlap)
+        most_slots = DEVICE_SLOTS + (OVERLAP_SLOTS if overlap and wanted_sweeps > 1 else 0)
         sweeps, slots = _cut_down(
-            partial(needed, partitions=partitions),
+            partial(needed, way=way),
             memory,
-            # What is swept inside a tile reads proposals, which are not kept from partition to partition.
-            sweeps=1
-            if short or not mixed or partitions > 1
-            else _sweeps(stats, request, all_resident=all_resident),
-            slots=0 if all_resident else min(DEVICE_SLOTS, groups),
+            sweeps=wanted_sweeps,
+            slots=0 if all_resident else min(most_slots, groups),
             min_slots=None if not rows_in_host else MIN_ALTERNATING_SLOTS if tiles > groups else 1,
             min_sweeps=None if request.reproducible else 1,
         )
-        need = needed(sweeps, slots, partitions)
+        need = needed(sweeps, slots, way)
         if need.total <= memory:
             break
     proposals = sweeps > 1 or pairs
-    inside = _inside(stats, request)
     blocks = sweeps > 1 and inside == "blocks"
     resident = resident_groups(stats, layout, diagonal=blocks)
     layouts_stay = False
@@ -191,7 +203,7 @@ def _plan_stripe(
         laid = resident_groups(
             stats, layout, diagonal=blocks, laid_out=_layouts(stats, layout, request, pairs=pairs)
         )
-        bare = needed(sweeps, slots, partitions, layouts_stay=True)
+        bare = needed(sweeps, slots, way, layouts_stay=True)
         # With less memory than both ways take, the one that takes less: it is what the run lacks.
         least = need.total + int(resident.limits.sum()) + resident.max_finding(np.arange(groups))
         layouts_stay = laid.within(max(memory, least) - bare.total) == groups
@@ -201,7 +213,7 @@ def _plan_stripe(
     on_device = len(chosen)
     need = replace(need, scratch=need.scratch + resident.max_finding(chosen))
     # Slots for more groups than stream are not made, and devices of one process read each other's numbers.
-    taken = needed(sweeps, min(slots, groups - on_device), partitions, layouts_stay=layouts_stay).lasting
+    taken = needed(sweeps, min(slots, groups - on_device), way, layouts_stay=layouts_stay).lasting
     taken -= staged_numbers(stats.nodes, rows) // sharing * READ_BYTES[request.reads]
     state = history = 0
     if rows_in_host:
@@ -237,6 +249,7 @@ def _plan_stripe(
         readers=readers,
         inside=inside,
         layouts_stay=layouts_stay,
+        overlap=overlap and sweeps > 1 and slots >= MIN_OVERLAP_SLOTS,
     )  # fmt: skip
     passes = predicted_passes(
         request.damping,
@@ -289,12 +302,13 @@ def _inside(stats: GraphStats, request: PlanRequest) -> Inside:
     return "groups" if stats.weighted or stats.edges <= SMALL_EDGES else "blocks"
 
 
-def _sweeps(stats: GraphStats, request: PlanRequest, *, all_resident: bool) -> int:
+def _sweeps(stats: GraphStats, request: PlanRequest, *, all_resident: bool, overlap: bool) -> int:
     """Products inside a tile per pass, if there is room for what they take."""
     if all_resident or request.reproducible:
         small = stats.edges <= SMALL_EDGES and (stats.tiles == 1 or request.reproducible)
         return sweeps_for(stats.local_share, on_device=True, small=small)
-    return streamed_sweeps(stats.column_bytes / max(1, stats.edges), stats.local_share)
+    per_edge = stats.column_bytes / max(1, stats.edges)
+    return streamed_sweeps(per_edge, stats.local_share, overlap=overlap)
 
 
 def _cut_down(

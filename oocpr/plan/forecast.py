@@ -197,16 +197,20 @@ def sweeps_for(local_share: float, stripes: int = 1, *, on_device: bool = False,
     return 4 if local_share >= RANDOM_SHARE else 1
 
 
-def streamed_sweeps(bytes_per_edge: float, local_share: float) -> int:
+def streamed_sweeps(bytes_per_edge: float, local_share: float, *, overlap: bool = True) -> int:
     """Products inside a tile that pay on a CUDA device while the next one is on its way.
 
-    Those that end before it has arrived cost nothing, and are worth it if some edges stay inside a tile.
-    If most do, three pay even if they are not free: a crawl of 0.56 B/edge took 404 ms with one, the only
-    one that is, 230 with two, 206 with three and 246 with four.
+    Those that end before it has arrived cost nothing. With `overlap`, where a group is swept with its
+    neighbours, two pay even if few edges stay inside a tile: R-MAT of 263 M edges in 8 groups streamed in 107
+    ms without them and in 91 with them, and 1.06 G edges in 32 groups in 436 and in 418. Without it, the
+    latter took 456, so that they pay if some edges stay inside.
+
+    If most do, four pay even if they are not free, and three without `overlap`: a crawl of 0.56 B/edge took
+    200 ms with two, 177 with three, 172 with four and 188 with five; without it 227, 203, 243 and 263.
     """
     products = bytes_per_edge / LINK_BYTES * DEVICE_EDGES
     # One product delivers; each further sweep is two, as rows of a tile are swept side by side.
     free = max(1, 1 + int((products - 1) / 2))
     if local_share >= 0.5:
-        return min(6, max(free, 3))
-    return min(4 if local_share >= RANDOM_SHARE else 2 if local_share >= 0.02 else 1, free)
+        return min(6, max(free, 4 if overlap else 3))
+    return min(4 if local_share >= RANDOM_SHARE else 2 if overlap or local_share >= 0.02 else 1, free)

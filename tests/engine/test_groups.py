@@ -11,7 +11,7 @@ from oocpr.api.graphs import Graph
 from oocpr.engine.planning import asked_settings
 from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import DoesNotFitError, UsageError
-from oocpr.plan.device_memory import DEVICE_SLOTS
+from oocpr.plan.device_memory import DEVICE_SLOTS, OVERLAP_SLOTS
 from oocpr.plan.forecast import DEVICE_MIXING
 
 from .digraphs import random_digraph
@@ -79,7 +79,7 @@ def test_a_device_too_small_for_all_tiles_gets_groups_of_fewer(opened, slow_host
     assert plan.device.need.total + plan.device.resident_bytes <= given
     assert len(plan.stripes) == 1
     assert store.layout.bounds.tolist() == list(range(opened.store.tiles + 1))
-    assert 1 <= plan.device.slots <= DEVICE_SLOTS
+    assert 1 <= plan.device.slots <= DEVICE_SLOTS + OVERLAP_SLOTS
 
 
 def test_history_gets_shorter_where_groups_would_be_many(opened, slow_host):

@@ -53,6 +53,8 @@ def first_passes(
     """Two passes from a state of no pattern: the first pushes a random teleport vector."""
     weights = np.random.default_rng(5).random(store.nodes) ** 4
     job, taken = job_of(store, settings, backend, personalized=True, **how)
+    # However few edges stay inside a tile: of larger tiles it may be enough of them.
+    job = replace(job, plan=replace(job.plan, proposals=settings.mixed))
     one, two = passes(replace(job, teleport=weights / weights.sum()), taken, 2)
     return one, two
 

@@ -20,7 +20,7 @@ from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
 from oocpr.errors import DamagedError, DoesNotFitError
-from oocpr.plan.device_memory import DEVICE_SLOTS, MIN_SLOTS
+from oocpr.plan.device_memory import DEVICE_SLOTS, MIN_SLOTS, OVERLAP_SLOTS
 from oocpr.sources import open_source
 from oocpr.store.direct_io import aligned
 
@@ -315,11 +315,15 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
         least = streaming_plan(store, chosen, 0, 0)
         assert least.device is not None
         assert least.fits
-        assert least.device.slots == DEVICE_SLOTS == MIN_SLOTS + 2
-        slot = least.device.need.ring // least.device.slots
-        given = least.device.need.total - 2 * slot - 1
-        short = plan_streamed(store, chosen, device_memory=given)
-        assert not short.fits
+        assert least.device.slots == DEVICE_SLOTS + OVERLAP_SLOTS
+        given, short = least.device.need.total, least
+        # Slots are given up, and then that groups are swept with their neighbours.
+        while short.fits:
+            given -= least.device.need.ring // least.device.slots // 4
+            short = plan_streamed(store, chosen, device_memory=given)
+        assert short.device is not None
+        assert short.device.slots == MIN_SLOTS
+        assert not short.device.overlap
         with pytest.raises(DoesNotFitError, match="of the device"):
             short.validate()
 

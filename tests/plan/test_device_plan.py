@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from oocpr.engine.planning import plan_request
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.device_memory import STAGED_NUMBERS
+from oocpr.plan.device_memory import MIN_SLOTS, STAGED_NUMBERS
 from oocpr.plan.device_plan import ROW_EDGES, plan_on_devices, resident_weights
 from oocpr.plan.forecast import Rates
 from oocpr.plan.memory import tile_edges, weighted_tile_bytes
@@ -301,9 +301,15 @@ def test_a_device_that_is_too_small_is_refused_with_what_it_would_take():
     # Where nothing stays no diagonal blocks are found.
     need = plan([PLENTY, plan([PLENTY, PLENTY]).devices[1].need.total]).devices[1].need.total
     assert plan([PLENTY, need]).fits
-    # Two slots could be given up.
-    short = plan([PLENTY, need - 2 * FACTS.max_tile_bytes - 1])
-    assert not short.fits
+    # Three slots could be given up, and what it takes to sweep groups with their neighbours.
+    short = plan([PLENTY, need])
+    while short.fits:
+        need -= FACTS.max_tile_bytes // 4
+        short = plan([PLENTY, need])
+        if short.fits:
+            assert short.devices[1].max_bytes <= need
+    assert not short.devices[1].overlap
+    assert short.devices[1].slots == MIN_SLOTS
     with pytest.raises(DoesNotFitError, match="of the device"):
         short.validate()
 

@@ -214,8 +214,9 @@ def test_sweeps_are_chosen_by_the_share_inside_tiles_unless_asked_for():
     assert [sweeps_for(share) for share in (0.9, 0.2, 0.06, 0.001)] == [6, 4, 1, 1]
     assert [sweeps_for(share, on_device=True) for share in (0.9, 0.2)] == [2, 1]
     assert sweeps_for(0.2, on_device=True, small=True) == 6
-    streamed = [streamed_sweeps(*of) for of in ((2.0, 0.2), (2.0, 0.06), (4.0, 0.9), (0.6, 0.9), (2.0, 0.01))]
-    assert streamed == [4, 2, 6, 3, 1]
+    graphs = (2.0, 0.2), (2.0, 0.06), (4.0, 0.9), (0.6, 0.9), (2.0, 0.01), (0.5, 0.01)
+    assert [streamed_sweeps(*of) for of in graphs] == [4, 2, 6, 4, 2, 1]
+    assert [streamed_sweeps(*of, overlap=False) for of in graphs] == [4, 2, 6, 3, 1, 1]
     assert plan(2**40).sweeps == sweeps_for(0.25) == 4
     assert plan(2**40, replace(FACTS, local_share=0.6), stripes=1).sweeps == 6
     assert plan(2**40, replace(FACTS, local_share=0.6), stripes=2).sweeps == 4

@@ -17,7 +17,7 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.plan.device_memory import DEVICE_SLOTS
+from oocpr.plan.device_memory import DEVICE_SLOTS, OVERLAP_SLOTS
 from oocpr.plan.request import GraphStats
 from oocpr.plan.residency import READERS, ring_slots
 from oocpr.plan.tile_groups import GROUP_EDGES, group_bounds, layout_of
@@ -300,7 +300,7 @@ class CodedGraph:
             layout=layout,
             on_device=every if stays else none,
             in_host=none if stays else every,
-            slots=DEVICE_SLOTS,
+            slots=DEVICE_SLOTS + OVERLAP_SLOTS,
             readers=READERS,
             buffers=ring_slots(READERS),
             factor=None,

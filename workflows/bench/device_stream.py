@@ -112,7 +112,7 @@ class Streamed:
         pairs: bool,
         encode: Encode = encode_tile,
     ) -> None:
-        self.backend = CudaBackend(Device(0), pairs=pairs, inside="groups")
+        self.backend = CudaBackend(Device(0), pairs=pairs, inside="groups", overlap=True)
         self.nodes, self.edges = graph.nodes, graph.edges
         self.coded = CodedGraph(graph, options.tile_edges, options.threads, encode)
         self.layout = self.coded.layout(options.group_edges)

@@ -20,13 +20,13 @@ from oocpr.engine.cuda.communication import Communicator
 from oocpr.engine.cuda.device import download, upload
 from oocpr.engine.cuda.diagonal_blocks import find_diagonal_blocks, sweep_diagonal_blocks
 from oocpr.engine.cuda.group import raise_faults
+from oocpr.engine.cuda.local_sweeps import LocalSweep, LocalWorkspace, Overlap, SweptGroup
 from oocpr.engine.cuda.resident_pass import ResidentPass
 from oocpr.engine.cuda.spmv import Gather, SegmentSums, SpMV, enough_hubs, launch_config
 from oocpr.engine.cuda.staging import CudaTileStream
 from oocpr.engine.cuda.vectors import (
     DeviceGatherVector,
     GroupRows,
-    LocalWorkspace,
     PartitionedGatherVector,
     RowState,
 )
@@ -59,6 +59,7 @@ class CudaBackend(Streams):
     `pairs`: whether rows also gather the proposals of groups before theirs, at twice the bytes.
     `rows_in_host`: whether what a row has is kept in memory of the host, which kernels reach by the link.
     `inside`: what rows are swept in; see `oocpr.plan.device_memory.Inside`.
+    `overlap`: whether groups that pass are swept two at a time; see `oocpr.engine.cuda.local_sweeps`.
     `thresholds`: how kernel ``binned`` divides rows; None for the default.
     `limit`: most bytes of the device that may be taken until the backend is closed; None for no limit.
     `slices`: partitions of what rows gather, which are on the device one after the other; several only
@@ -78,6 +79,7 @@ class CudaBackend(Streams):
         pairs: bool = True,
         rows_in_host: bool = False,
         inside: Inside = "tiles",
+        overlap: bool = False,
         thresholds: BinThresholds | None = None,
         limit: int | None = None,
         slices: int = 1,
@@ -98,6 +100,9 @@ class CudaBackend(Streams):
         self._pairs = pairs
         self._rows_in_host = rows_in_host
         self._inside = inside
+        self._overlap = overlap and inside != "tiles"
+        # Stripes whose last group is to be swept again, what their rows gather, and how often; by id.
+        self._unfinished: dict[int, tuple[RowState, DeviceGatherVector, int]] = {}
         self._lock = Lock()
         # Blocks of edges, segments that are not empty, all segments, and rows of the largest group.
         self._largest = [0, 0, 0, 0]
@@ -115,7 +120,7 @@ class CudaBackend(Streams):
         device = self._device
         with device:
             self._sums = SegmentSums.allocate(device, 1, 1, paired=self._pairs)
-            self._local = LocalWorkspace(device, 1)
+            self._local = LocalWorkspace.allocate(device, 1)
             self._faults = device.xp.zeros(1, np.uint32)
             self._decoded: DecodedSpMV | None = None
             if self._kernel != BALANCED:
@@ -188,6 +193,8 @@ class CudaBackend(Streams):
     def take_proposals(self, reads: DeviceGatherVector, row_begin: int, row_end: int) -> Any:
         """See Backend."""
         with self._device, self._lock:
+            for state, _, _ in list(self._unfinished.values()):
+                self._finish_group(state)
             return reads.take_proposals(row_begin, row_end)
 
     def put_proposals(self, reads: DeviceGatherVector, row_begin: int, proposals: Any) -> None:
@@ -226,6 +233,7 @@ class CudaBackend(Streams):
             if made is not None:
                 made.close()
         self._counted.clear()
+        self._unfinished.clear()
         self._largest = [0, 0, 0, 0]
         for room in ("_sums", "_local", "_faults", "_decoded"):
             vars(self).pop(room, None)
@@ -267,7 +275,7 @@ class CudaBackend(Streams):
 
         stream = CudaTileStream(
             self._device, source, groups, layout=layout, on_device=on_device, keep=keep, faults=self._faults,
-            factor=factor, **ring,
+            factor=factor, overlap=self._overlap, **ring,
         )  # fmt: skip
         self._opened.append(ref(stream))
         return stream
@@ -311,8 +319,14 @@ class CudaBackend(Streams):
         )
         with self._device, self._lock:
             inside, diagonal = self._inner_sweeps(state, tile, step)
-            self._make_room(swept.owned if inside else 0)
-            sums, local = self._sums, self._local
+            overlap = None
+            if inside and tile.overlaps:
+                overlap = self._overlap_of(state, begin)
+            else:
+                self._finish_group(state)
+            self._make_room(swept.owned if inside and overlap is None else 0)
+            there = None if overlap is None else overlap.room(tile, swept)
+            sums, local = self._sums, self._local if there is None else there.local
             part = reads if isinstance(reads, PartitionedGatherVector) else None
             if before is None:
                 state.begin_sweep(step)
@@ -335,7 +349,11 @@ class CudaBackend(Streams):
                     return swept
             room = (local.start if inside else None, local.sends if inside and not diagonal else None)
             state.update(sums, tile, swept, reads, room, every=self._decoded is not None)
-            if inside:
+            if overlap is not None:
+                turns = LOCAL_SWEEPS * (step.sweeps - 1) // 2
+                overlap.sweep(there, turns, partial(self._local_sweep, state, reads))
+                self._unfinished[id(state)] = state, reads, turns
+            elif inside:
                 # Finding them waits for the device, which what is put off must not.
                 blocks = self._diagonal_blocks(tile, begin, spec.nodes) if diagonal else None
                 sweep = partial(self._sweep_inside, state, reads, tile, swept, step, blocks)
@@ -391,24 +409,45 @@ class CudaBackend(Streams):
             turns = DIAGONAL_SWEEPS * (step.sweeps - 1)
             sweep_diagonal_blocks(self._device, there, blocks, self._local.start, state, rows, reads, turns)
             return
-        local, sums, whole = self._local, self._sums, self._inside != "tiles"
-        decoded = there.fours is not None
-        gather = Gather("bits16", decoded=decoded, weighted=state.weighted, local=whole, inside=not whole)
-        product = self._product(gather)
-        window = (rows.first, rows.first + rows.owned)
+        local, whole = self._local, self._inside != "tiles"
+        swept = SweptGroup(there, rows, local, rows.first, local.sends)
+        sweep = self._local_sweep(state, reads, swept, swept.past, sending=False, whole=whole)
         turns = LOCAL_SWEEPS * (step.sweeps - 1)
-        # The first two segments of weights, with 20 bits of the mantissa: as much as proposals need.
-        deliver = product.bound(
-            there, local.sends, state.spec.nodes, window, sums, self._faults, weight_parts=2
-        )
-        resend, propose = (
-            state.local_end(sums, there, rows, local, numbers, whole=whole) for numbers in (None, reads)
-        )
-        for _ in range(turns - 1):
-            deliver()
-            resend()
-        deliver()
-        propose()
+        for turn in range(1, turns + 1):
+            sweep.launch(last=turn == turns)
+
+    def _local_sweep(
+        self,
+        state: RowState,
+        reads: DeviceGatherVector,
+        swept: SweptGroup,
+        past: int,
+        sending: bool,
+        *,
+        whole: bool = True,
+    ) -> LocalSweep:
+        """See LocalSweep."""
+        decoded = swept.there.fours is not None
+        gather = Gather("bits16", decoded=decoded, weighted=state.weighted, local=whole, inside=not whole)
+        return LocalSweep(
+            self._product(gather), swept, past, state, reads, self._sums, self._faults,
+            whole=whole, sending=sending,
+        )  # fmt: skip
+
+    def _overlap_of(self, state: RowState, begin: int) -> Overlap:
+        """Where the groups of a stripe are swept two at a time; the next one has rows from `begin` on."""
+        if state.overlap is None:
+            state.overlap = Overlap(self._device, state.spec, self._largest[3])
+        before = state.overlap.before
+        if before is not None and before.past != begin:
+            self._finish_group(state)
+        return state.overlap
+
+    def _finish_group(self, state: RowState) -> None:
+        """Sweep the last group of a stripe again, with none behind it, if that is to be done."""
+        _, reads, turns = self._unfinished.pop(id(state), (state, None, 0))
+        if reads is not None and state.overlap is not None:
+            state.overlap.sweep(None, turns, partial(self._local_sweep, state, reads))
 
     def sums(self, state: RowState, swept: Sequence[GroupRows], step: SweepStep) -> TileSums:
         """See Backend."""
@@ -419,6 +458,7 @@ class CudaBackend(Streams):
     def add_up(self, state: RowState, last: GroupRows, step: SweepStep) -> None:
         """Have the sums of a stripe's tiles added up, `last` being the last of its groups."""
         with self._device, self._lock:
+            self._finish_group(state)
             state.add_up(last, step, self._faults)
 
     def tile_sums(self, state: RowState, step: SweepStep) -> TileSums:
@@ -527,7 +567,7 @@ class CudaBackend(Streams):
             self._sums = SegmentSums.allocate(self._device, count, blocks, paired=self._pairs)
         if owned > self._local.start.size:
             del self._local
-            self._local = LocalWorkspace(self._device, max(owned, rows))
+            self._local = LocalWorkspace.allocate(self._device, max(owned, rows))
 
     def _product(self, gather: Gather, *, hubs: bool = False) -> SpMV:
         if (gather, hubs) not in self._products:

@@ -187,6 +187,8 @@ class DeviceGroup:
     # whether enough of them are among the first nodes for these to be kept near; known once a checked group
     # has been swept
     hubs: bool = False
+    # whether it is there until the next group of its stream has been computed
+    overlaps: bool = False
     made: dict[str, Any] = field(default_factory=dict)  # by the backend, while the group stays
 
     @property

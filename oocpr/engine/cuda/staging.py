@@ -36,6 +36,7 @@ from oocpr.engine.tiles.source import run_reader
 from oocpr.engine.tiles.stream import PassTraffic, ReadAhead, ReadRing, returned
 from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, DeviceTrace
 from oocpr.errors import DamagedError
+from oocpr.plan.device_memory import MIN_OVERLAP_SLOTS
 from oocpr.plan.tile_groups import TILE_PADDING
 
 if TYPE_CHECKING:
@@ -221,6 +222,8 @@ class CudaTileStream:
         Makes of a group that has been expanded what stays.
     faults
         uint32, shape (1,), of the device: receives what is wrong with a tile.
+    overlap
+        Whether a group that passes is there until the next one has been computed, if there are slots.
     trace
         Receives when each group was read, taken, sent and computed; None for nothing.
 
@@ -241,6 +244,7 @@ class CudaTileStream:
         buffers: int,
         keep: Callable[[DeviceGroup], None],
         faults: Any,
+        overlap: bool = False,
         trace: Trace | None = None,
         direct: bool = False,
         factor: float | None = None,
@@ -255,15 +259,18 @@ class CudaTileStream:
         with device:
             self._arena, begins = self._room_for_all(sorted(on_device))
             self._slots: list[Slot] = []
-            self._room: list[GroupArrays] = []  # the same for all slots, but for the table
+            self._rooms: list[GroupArrays] = []  # of groups that are computed with, in turns
             self._widths: WidthRoom | None = None
             if self._passing:
                 largest, sizes = int(layout.room[self._passing].max()), layout.largest(self._passing)
                 count = max(1, min(slots, len(self._passing)))
                 self._slots = [Slot(device, largest, sizes.tiles) for _ in range(count)]
-                room = GroupArrays.allocate(device, sizes)
-                self._room = [replace(room, table=slot.table) for slot in self._slots]
+                rooms = 2 if overlap and count >= MIN_OVERLAP_SLOTS else 1
+                # Each slot has a table of its own.
+                self._rooms = [replace(GroupArrays.allocate(device, sizes), table=None) for _ in range(rooms)]
                 self._widths = WidthRoom(device, sizes)
+        # Passing groups that are still computed with when the next one is.
+        self._held = max(0, len(self._rooms) - 1)
         # Passing groups take the slots in turns: how many were computed, sent whole, and have a slot.
         self._done = self._whole = self._opened = 0
         self._entries: list[NDArray[np.uint64]] = []  # of the group that comes next, if it stays
@@ -363,7 +370,7 @@ class CudaTileStream:
         self._ring.clear()
         if self._arena is not None:
             self._arena.close()
-        for kept in (self._pinned, self._slots, self._room, self._staying, self._entries):
+        for kept in (self._pinned, self._slots, self._rooms, self._staying, self._entries):
             kept.clear()
         self._arena = self._widths = self._faults = None
 
@@ -376,20 +383,23 @@ class CudaTileStream:
                 compute(group, self._staying[group])
             return
         self._send_ahead()
-        device, widths, number = self._device, self._widths, self._done % len(self._slots)
+        device, widths, number, rooms = self._device, self._widths, self._done, self._rooms
         assert widths is not None, "widths of a group that does not stay have room"
-        slot = self._slots[number]
+        slot = self._slots[number % len(self._slots)]
         assert slot.group is not None, "its tiles were sent"
         assert slot.sent is not None, "and its table"
-        there = DeviceGroup(slot.group, self._room[number], self._factor)
+        arrays = replace(rooms[number % len(rooms)], table=slot.table)
+        there = DeviceGroup(slot.group, arrays, self._factor, overlaps=self._held > 0)
         with device:
             device.wait_for(slot.sent)
             with self._span(COMPUTE, group):
                 there.expand(device, widths, self._faults)
         with self._span(COMPUTE, group):
             compute(group, there)
-        with device:
-            slot.free = device.record_event()
+        # Two are computed with where there is room for two, so that the one before is done with now.
+        if number >= self._held:
+            with device:
+                self._slots[(number - self._held) % len(self._slots)].free = device.record_event()
         self._done += 1
         self._send_ahead()
 
@@ -422,7 +432,7 @@ class CudaTileStream:
 
         Those of the next pass only once all that stay are there, which this pass waits for.
         """
-        end = self._done + len(self._slots)
+        end = self._done + len(self._slots) - self._held
         if len(self._staying) < len(self._on_device):
             end = min(end, len(self._passing))
         for number in range(max(self._whole, self._done), end):

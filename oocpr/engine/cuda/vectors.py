@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backend import PushStep, StripeSpec, SweepStep
     from oocpr.engine.cuda.device import Device, Event
     from oocpr.engine.cuda.group import DeviceGroup
+    from oocpr.engine.cuda.local_sweeps import Overlap, SweptGroup
     from oocpr.engine.cuda.spmv import SegmentSums, Window
 
 
@@ -51,7 +52,7 @@ FIRST, NEXT, LAST = (np.int32(turn) for turn in range(3))
 """Which of the partitions it is, as `keep_sums` takes it."""
 
 
-LOCAL_THREADS = 512
+LOCAL_THREADS = 256
 """Threads of a block that ends a local sweep of 1024 rows."""
 
 
@@ -66,19 +67,6 @@ class GroupRows:
     offset: int  # first owned row in the stripe
     place: int  # blocks of rows of the stripe's tiles before
     blocks: int  # its own ones, the rows that next tiles own included
-
-
-class LocalWorkspace:
-    """Where tile-local sweeps work.
-
-    `start`: float32, shape (rows,): what rows of a group have from outside their tile.
-    `sends`: upper halves of float32, shape (rows + 1,): what they send along each edge, and a zero behind the
-        last.
-    """
-
-    def __init__(self, device: Device, rows: int) -> None:
-        self.start = device.xp.zeros(max(1, rows), np.float32)
-        self.sends = device.xp.zeros(rows + 1, np.uint16)
 
 
 class DeviceGatherVector:
@@ -336,6 +324,8 @@ class RowState:
         self.partition_sums: Any = zeros(rows + tiles, mapped=True)[0] if partitioned else None
         # Residual of the first row after a pass, and its change in each slot; of the host.
         self.first_row: Floats = (0.0,)
+        # Where groups are swept two at a time, once some are.
+        self.overlap: Overlap | None = None
 
     @property
     def scaled(self) -> bool:
@@ -434,18 +424,19 @@ class RowState:
     def local_end(
         self,
         sums: SegmentSums,
-        group: DeviceGroup,
-        rows: GroupRows,
-        local: LocalWorkspace,
+        swept: SweptGroup,
         numbers: DeviceGatherVector | None,
         *,
         whole: bool,
+        sending: bool = False,
     ) -> Callable[[], None]:
         """What ends a local sweep: the last one if `numbers` are given, which receive the proposal.
 
-        `whole`: whether it was inside the group rather than inside each tile.
+        `whole`: whether it was inside the group, or with its neighbours, rather than inside each tile.
+        `sending`: whether a neighbour is still swept behind the last one.
         """
-        if not rows.owned:
+        group, rows, local = swept.there, swept.rows, swept.local
+        if not rows.owned and swept.leaves is None:
             return lambda: None
         delivered = (
             *group.table, local.start, sums.pushes, *self._filled(group, False), np.int32(whole),
@@ -456,10 +447,11 @@ class RowState:
         else:
             rest = (
                 np.uint64(self.spec.rows), self.stored, self.degree, self.step.there, self.steps, self.push,
-                numbers.array, np.uint64(rows.first),
+                numbers.array, np.uint64(rows.first), local.sends if sending else None,
             )  # fmt: skip
         kernel = self._kernel("resend" if numbers is None else "propose")
-        return partial(kernel, (rows.blocks,), (LOCAL_THREADS,), (*delivered, *rest))
+        arguments = (*delivered, *rest, swept.left, swept.leaves)
+        return partial(kernel, (rows.blocks,), (LOCAL_THREADS,), arguments)
 
     @staticmethod
     def _filled(group: DeviceGroup, every: bool) -> tuple[Any, Any]:
