@@ -13,10 +13,6 @@
 
 namespace {
 
-// Threads that end a local sweep of ROWS rows, and rows that each of them takes; as in oocpr/engine/cuda/vectors.py.
-constexpr int LOCAL_THREADS = 256;
-constexpr int AT_A_TIME = ROWS / LOCAL_THREADS;
-
 struct Add {
   static __device__ __forceinline__ double of(double a, double b) { return a + b; }
   static __device__ __forceinline__ double team(double value) { return group_sum<TEAM>(value); }
@@ -167,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Ends the tile-local sweeps: a row's proposal is what it has from outside, and the sum of its segment.
 // sends as in update, null if no group is swept with this one any more; left, leaves as in resend.
-extern "C" __global__ void __launch_bounds__(LOCAL_THREADS)
+extern "C" __global__ void __launch_bounds__(ROWS)
     propose(const TileEntry* tiles, u32 tile_count, const float* start, const double* sums, const u32* filled,
             const u32* filled_before, int joined, u64 offset, u64 rows, const Stored* stored, const Links* degree,
             const PassStep* pass, Kept* steps, float* push, Stored* numbers, u64 first, Kept* sends,
@@ -309,7 +305,7 @@ extern "C" __global__ void scatter(u64 count, const u32* places, const double* v
 //
 //   left      what the group before leaves to the first row, whose links are in tiles of both; null if nothing
 //   leaves    receives the same of this group for the row behind it; null if nobody asks
-extern "C" __global__ void __launch_bounds__(LOCAL_THREADS)
+extern "C" __global__ void __launch_bounds__(ROWS)
     resend(const TileEntry* tiles, u32 tile_count, const float* start, const double* sums, const u32* filled,
            const u32* filled_before, int joined, u64 offset, const Links* degree, const PassStep* pass, Kept* sends,
            const double* left, double* leaves) {
@@ -318,24 +314,10 @@ extern "C" __global__ void __launch_bounds__(LOCAL_THREADS)
   inside.leave(tile_count, leaves);
   const float damping = float(pass->damping);
   const Filled segments = segments_of(piece.tile, piece.number, filled, filled_before);
-  const u64 begin = piece.begin + threadIdx.x, row = piece.tile.row + begin;
-  // Everything is asked for before anything is used.
-  float from_outside[AT_A_TIME];
-  Links links[AT_A_TIME];
-  u32 ranks[AT_A_TIME];
-#pragma unroll
-  for (int k = 0; k < AT_A_TIME; ++k) {
-    const u64 further = u64(LOCAL_THREADS) * k;
-    if (!piece.has(begin + further, piece.tile.owned())) break;
-    from_outside[k] = start[row + further];
-    links[k] = degree[offset + row + further];
-    ranks[k] = segments.rank(begin + further);
-  }
-#pragma unroll
-  for (int k = 0; k < AT_A_TIME; ++k) {
-    const u64 further = u64(LOCAL_THREADS) * k;
-    if (!piece.has(begin + further, piece.tile.owned())) break;
-    const float value = from_outside[k] + inside.to(piece, begin + further, ranks[k]);
-    sends[row + further] = Memory::narrow(damping / short_divisor_of(links[k]) * value, 1);
+#pragma unroll 1
+  for (u64 i = piece.begin + threadIdx.x; piece.has(i, piece.tile.owned()); i += blockDim.x) {
+    const u64 own = piece.tile.row + i;
+    const float value = start[own] + inside.to(piece, i, segments.rank(i));
+    sends[own] = Memory::narrow(damping / short_divisor_of(degree[offset + own]) * value, 1);
   }
 }

@@ -52,7 +52,7 @@ FIRST, NEXT, LAST = (np.int32(turn) for turn in range(3))
 """Which of the partitions it is, as `keep_sums` takes it."""
 
 
-LOCAL_THREADS = 256
+LOCAL_THREADS = 512
 """Threads of a block that ends a local sweep of 1024 rows."""
 
 
