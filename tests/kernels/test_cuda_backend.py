@@ -224,6 +224,9 @@ WAYS = {
     "diagonal blocks, proposals inside tiles only": lambda device: CudaBackend(
         device, pairs=False, inside="blocks"
     ),
+    "groups that pass, with their neighbours": lambda device: CudaBackend(
+        device, inside="groups", overlap=True
+    ),
 }
 
 
@@ -242,7 +245,8 @@ def test_other_ways_to_propose_keep_their_bound(device: Device, way: str, reads:
                 "stripes": stripes,
                 "sweeps": 3,
                 "mixing": 3,
-                "pairs": way == "diagonal blocks",
+                "pairs": way in ("diagonal blocks", "groups that pass, with their neighbours"),
+                "kept": "none" if "pass" in way else "decoded",
             }
             run = rank(store, backend=WAYS[way](device), each=each, **how)
             assert run.converged

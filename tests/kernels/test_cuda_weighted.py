@@ -167,7 +167,7 @@ def test_groups_are_swept_inside_with_their_weights(device: Device, kind: str, t
     how: dict[str, Any] = {"sweeps": 4, "stripes": 1, "mixing": 0}
     cpu = rank(graph.write(tmp_path / "larger.zarr", 1200), **how)
     store = graph.write(tmp_path / "g.zarr", 150)
-    run = rank(store, backend=CudaBackend(device, inside="groups"), each=8, kept="none", **how)
+    run = rank(store, backend=CudaBackend(device, inside="groups", overlap=True), each=8, kept="none", **how)
     # Swept inside its tiles alone it takes 19 to 30.
     assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound + 1e-14
     assert abs(run.passes - cpu.passes) <= 1
