@@ -206,7 +206,7 @@ def streamed_sweeps(bytes_per_edge: float, local_share: float, *, overlap: bool 
     latter took 456, so that they pay if some edges stay inside.
 
     If most do, four pay even if they are not free, and three without `overlap`: a crawl of 0.56 B/edge took
-    200 ms with two, 177 with three, 172 with four and 188 with five; without it 227, 203, 243 and 263.
+    177 to 187 ms with three, 169 to 174 with four and 188 with five; without it 203, 243 and 263.
     """
     products = bytes_per_edge / LINK_BYTES * DEVICE_EDGES
     # One product delivers; each further sweep is two, as rows of a tile are swept side by side.

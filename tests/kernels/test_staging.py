@@ -324,6 +324,9 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
         assert short.device is not None
         assert short.device.slots == MIN_SLOTS
         assert not short.device.overlap
+        given = short.device.need.total
+        assert plan_streamed(store, chosen, device_memory=given).fits
+        assert not plan_streamed(store, chosen, device_memory=given - 1).fits
         with pytest.raises(DoesNotFitError, match="of the device"):
             short.validate()
 

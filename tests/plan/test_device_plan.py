@@ -310,6 +310,9 @@ def test_a_device_that_is_too_small_is_refused_with_what_it_would_take():
             assert short.devices[1].max_bytes <= need
     assert not short.devices[1].overlap
     assert short.devices[1].slots == MIN_SLOTS
+    need = short.devices[1].need.total
+    assert plan([PLENTY, need]).fits
+    assert not plan([PLENTY, need - 1]).fits
     with pytest.raises(DoesNotFitError, match="of the device"):
         short.validate()
 

@@ -2,7 +2,7 @@
 
 Groups that pass through a ring of slots are swept twice: once when they have come, and again when the next
 one has, both together. Else pages that link to each other across the border of two groups would read each
-other once a pass only: a crawl of 292 M edges in seven to twelve groups took 21 to 32 passes, depending on
+other once a pass only: a crawl of 292 M edges in nine to twelve groups took 22 to 32 passes, depending on
 where these began, and takes 21 to 24.
 """
 
