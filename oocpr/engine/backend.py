@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
+if TYPE_CHECKING:
     from oocpr.engine.tiles.stream import PassTraffic, TileBytes, Tiles
     from oocpr.engine.trace import Trace
     from oocpr.plan.tile_groups import GroupLayout
@@ -28,12 +28,17 @@ Floats = tuple[float, ...]
 classes, which takes half as long."""
 
 
+def _no_rows() -> NDArray[np.int64]:
+    return np.zeros(1, np.int64)
+
+
 @dataclass(frozen=True)
 class StripeSpec:
     """Tiles and rows that a stripe owns, the last ones excluded, and what its state needs.
 
     `slots` passes are remembered by mixing; `proposals` are made by method ``mixed``. `stored_tiles` is how
-    many tiles of the store these are; 0 if each is one.
+    many tiles of the store these are; 0 if each is one. `tile_rows`: first row of each tile, and the row
+    behind the last; int64.
     """
 
     first_tile: int
@@ -45,6 +50,7 @@ class StripeSpec:
     proposals: bool
     reads: str
     stored_tiles: int = 0
+    tile_rows: NDArray[np.int64] = field(default_factory=_no_rows, compare=False)
 
     @property
     def borders(self) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,23 @@ class ReferenceState:
     pushed: NDArray[np.float64]
     changes: NDArray[np.float64]
     steps: NDArray[np.float64]
+    sends: NDArray[np.float64]
+    open_tiles: list[OpenTile] = field(default_factory=list)
+    end_open: Callable[[], None] | None = None
+
+    def end_sweeps(self) -> None:
+        """Sweep tiles that have come as often as they are to be, and have them propose."""
+        end, self.end_open = self.end_open, None
+        if end is not None:
+            end()
+
+
+@dataclass
+class ReferenceGatherVector:
+    """Push and proposal of each node, and the stripe whose tiles are being swept."""
+
+    numbers: NDArray[np.generic]
+    swept: ReferenceState | None = None
 
 
 class ReferenceTile(NamedTuple):
@@ -71,11 +89,12 @@ class ReferenceBackend(HostBackend):
             pushed=np.zeros(spec.rows),
             changes=np.zeros((spec.slots, spec.rows)),
             steps=np.zeros((spec.slots, spec.rows)),
+            sends=np.zeros(spec.rows),
         )
 
-    def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> NDArray[np.generic]:
+    def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> ReferenceGatherVector:
         """See Backend."""
-        return np.zeros((nodes, 1 + proposals), READS[reads].dtype)
+        return ReferenceGatherVector(np.zeros((nodes, 1 + proposals), READS[reads].dtype))
 
     def make_push(
         self, state: ReferenceState, step: PushStep
@@ -105,23 +124,27 @@ class ReferenceBackend(HostBackend):
         )
         return stored, lambda: sums
 
-    def load(self, reads: NDArray[np.generic], row_begin: int, pushed: NDArray[np.generic]) -> None:
+    def load(self, reads: ReferenceGatherVector, row_begin: int, pushed: NDArray[np.generic]) -> None:
         """See Backend."""
         rows = slice(row_begin, row_begin + len(pushed))
-        reads[rows, 0] = pushed
-        reads[rows, 1:] = 0
+        reads.numbers[rows, 0] = pushed
+        reads.numbers[rows, 1:] = 0
 
-    def take_proposals(self, reads: NDArray[np.generic], row_begin: int, row_end: int) -> NDArray[np.generic]:
+    def take_proposals(
+        self, reads: ReferenceGatherVector, row_begin: int, row_end: int
+    ) -> NDArray[np.generic]:
         """See Backend."""
-        taken = reads[row_begin:row_end, 1].copy()
-        reads[row_begin:row_end, 1] = 0
+        if reads.swept is not None:
+            reads.swept.end_sweeps()
+        taken = reads.numbers[row_begin:row_end, 1].copy()
+        reads.numbers[row_begin:row_end, 1] = 0
         return taken
 
     def put_proposals(
-        self, reads: NDArray[np.generic], row_begin: int, proposals: NDArray[np.generic]
+        self, reads: ReferenceGatherVector, row_begin: int, proposals: NDArray[np.generic]
     ) -> None:
         """See Backend."""
-        reads[row_begin : row_begin + len(proposals), 1] = proposals
+        reads.numbers[row_begin : row_begin + len(proposals), 1] = proposals
 
     def prepare(
         self,
@@ -143,7 +166,7 @@ class ReferenceBackend(HostBackend):
     def sweep_tile(
         self,
         state: ReferenceState,
-        reads: NDArray[np.generic],
+        reads: ReferenceGatherVector,
         tile: ReferenceTile,
         rows: tuple[int, int],
         step: SweepStep,
@@ -154,8 +177,11 @@ class ReferenceBackend(HostBackend):
         spec = state.spec
         begin, end = rows
         columns, lengths, weights = tile
+        if reads.swept is not None and reads.swept is not state:
+            reads.swept.end_sweeps()
+        reads.swept = state
         row = np.repeat(np.arange(len(lengths)), lengths)
-        pushed = widen(reads[columns, 0], spec.reads, step.scale) * weights
+        pushed = widen(reads.numbers[columns, 0], spec.reads, step.scale) * weights
         delivered = np.bincount(row, pushed, minlength=len(lengths))
         delivered[0] += carry[0]
         proposed = np.zeros(len(lengths))
@@ -179,14 +205,14 @@ class ReferenceBackend(HostBackend):
             float(np.abs(residual).sum()),
             tuple((state.changes[live, owned] @ change).tolist()),
             tuple((state.changes[live, owned] @ residual).tolist()),
-            self._peaks(state, owned, live),
+            (0.0,) * (1 + len(live)),
             int(column_marks(columns, step.key)) if step.key else None,
         )
 
     def _propose(
         self,
         state: ReferenceState,
-        reads: NDArray[np.generic],
+        reads: ReferenceGatherVector,
         tile: ReferenceTile,
         row: NDArray[np.int64],
         rows: tuple[int, int],
@@ -198,40 +224,77 @@ class ReferenceBackend(HostBackend):
         begin, end = rows
         columns, _, weights = tile
         owned = slice(begin - spec.row_begin, end - spec.row_begin)
+        first = state.open_tiles[0].rows.start + spec.row_begin if state.open_tiles else begin
         if step.exchanged:
-            visible = (columns < begin) | (columns >= spec.row_end)
+            visible = (columns < first) | (columns >= spec.row_end)
         else:
-            visible = (columns < begin) & (columns >= spec.row_begin)
-        numbers = widen(reads[columns[visible], 1], spec.reads, step.scale) * weights[visible]
+            visible = (columns < first) & (columns >= spec.row_begin)
+        numbers = widen(reads.numbers[columns[visible], 1], spec.reads, step.scale) * weights[visible]
         proposed = np.zeros(end - begin + 1)
         np.add.at(proposed, row[visible], numbers)
         proposed[0] += carry
         start = state.r[owned] + step.damping * proposed[:-1]
-        proposal = local_sweeps(
-            columns.astype(np.int64) - begin,
-            np.bincount(row, minlength=end - begin + 1).astype(np.uint32),
-            start,
-            step.damping / state.degree[owned],
-            step.sweeps,
-            weights,
-        )
+        if step.sweeps == 1:
+            self._end_tile(state, reads, owned, start, step)
+        elif end > begin:
+            lengths = np.bincount(row, minlength=end - begin + 1).astype(np.uint32)
+            beside = _beside(spec.tile_rows, begin)
+            inside = columns.astype(np.int64) - spec.row_begin
+            factors = step.damping / state.degree
+            edges = TileEdges(inside, lengths, weights, owned, slice(*(beside - spec.row_begin)), factors)
+            state.open_tiles.append(OpenTile(edges, start, state.sends))
+            self._sweep_open(state, reads, step)
+            state.end_open = partial(self._end_open, state, reads, step)
+        return proposed
+
+    def _sweep_open(
+        self, state: ReferenceState, reads: ReferenceGatherVector, step: SweepStep, later: int = 0
+    ) -> None:
+        """Sweep the open tiles in turns; the last of their sweeps come when they have been there longest."""
+        ages = [later + number for number in reversed(range(len(state.open_tiles)))]
+        turns = [(step.sweeps - 1 + age) // TOGETHER for age in ages]
+        for turn in range(max(turns)):
+            for tile, count in zip(state.open_tiles, turns, strict=True):
+                if turn < count:
+                    tile.sweep(state.sends)
+        if ages[0] == TOGETHER - 1:
+            tile = state.open_tiles.pop(0)
+            self._end_tile(state, reads, tile.rows, tile.value, step)
+
+    def _end_open(self, state: ReferenceState, reads: ReferenceGatherVector, step: SweepStep) -> None:
+        for later in range(1, TOGETHER):
+            self._sweep_open(state, reads, step, later)
+        state.sends[:] = 0
+
+    def _end_tile(
+        self,
+        state: ReferenceState,
+        reads: ReferenceGatherVector,
+        owned: slice,
+        proposal: NDArray[np.float64],
+        step: SweepStep,
+    ) -> None:
+        """Let others read what rows of a tile propose."""
+        spec = state.spec
         if step.slot >= 0:
             state.steps[step.slot, owned] = state.pushed[owned] + proposal - state.proposal[owned]
         state.proposal[owned] = proposal
-        reads[begin:end, 1] = narrow(proposal / state.degree[owned], spec.reads, step.scale)
-        return proposed
-
-    def _peaks(self, state: ReferenceState, owned: slice, live: list[int]) -> Floats:
-        """See TileSums.peaks."""
-        if state.spec.reads != "bits8" or owned.start == owned.stop:
-            return (0.0,) * (1 + len(live))
-        push = state.proposal if state.spec.proposals else state.r
-        vectors = [push[owned], *(state.steps[slot, owned] for slot in live)]
-        return tuple(float(np.abs(vector / state.degree[owned]).max()) for vector in vectors)
+        rows = slice(owned.start + spec.row_begin, owned.stop + spec.row_begin)
+        reads.numbers[rows, 1] = narrow(proposal / state.degree[owned], spec.reads, step.scale)
 
     def sums(self, state: ReferenceState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:
         """See Backend."""
-        return join_sums(swept)._replace(residual=float(state.r.sum()) if step.key else 0.0)
+        state.end_sweeps()
+        residual = float(state.r.sum()) if step.key else 0.0
+        return join_sums(swept)._replace(residual=residual, peaks=self._peaks(state, step.live))
+
+    def _peaks(self, state: ReferenceState, live: Sequence[int]) -> Floats:
+        """See TileSums.peaks."""
+        if state.spec.reads != "bits8" or not state.spec.rows:
+            return (0.0,) * (1 + len(live))
+        push = state.proposal if state.spec.proposals else state.r
+        vectors = [push, *(state.steps[slot] for slot in live)]
+        return tuple(float(np.abs(vector / state.degree).max()) for vector in vectors)
 
     def first_row(self, state: ReferenceState, live: tuple[int, ...]) -> Floats:
         """See Backend."""
@@ -258,59 +321,81 @@ class ReferenceBackend(HostBackend):
         return kept_arrays(state.p, state.r, state.proposal, state.changes, state.steps)
 
 
+TOGETHER = 3
 REGIONS, LONG, ABREAST = 8, 255, 16
 
 
-def local_sweeps(
-    columns: NDArray[np.int64],
-    lengths: NDArray[np.uint32],
-    start: NDArray[np.float64],
-    factors: NDArray[np.float64],
-    sweeps: int,
-    weights: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Sweep a tile's rows over the edges that stay inside it; a row's edge to itself is solved for.
+class TileEdges(NamedTuple):
+    """Edges of a tile along which it is swept; rows count from the first of its stripe.
 
-    `columns` count from the first owned row, those outside 0 .. rows - 1 are left out; `lengths` are of the
-    owned rows' segments, then of the tail. `start` and `factors` are what rows have from outside, and damping
-    over the weight that leaves them. `sweeps` counts the delivering product.
+    `columns`, int64, are of all its edges, and `lengths` of the owned rows' segments, then of the tail; of
+    the `rows` owned, those with columns `beside` count. `factors`: damping over the weight that leaves each
+    row of the stripe.
+    """
+
+    columns: NDArray[np.int64]
+    lengths: NDArray[np.uint32]
+    weights: NDArray[np.float64]
+    rows: slice
+    beside: slice
+    factors: NDArray[np.float64]
+
+
+class OpenTile:
+    """A tile that is swept; a row's edge to itself is solved for.
+
+    `start` is what its rows have from outside, and `sends` what each row of the stripe sends along its edges.
 
     Examples
     --------
-    >>> ring = np.array([1, 0])  # two rows with edges to each other
-    >>> local_sweeps(ring, np.array([1, 1, 0], np.uint32), np.ones(2), np.full(2, 0.5), 3, np.ones(2))
+    >>> ring = np.array([1, 0]), np.array([1, 1, 0], np.uint32)  # two rows with edges to each other
+    >>> whole, sends = slice(0, 2), np.zeros(2)
+    >>> tile = OpenTile(TileEdges(*ring, np.ones(2), whole, whole, np.full(2, 0.5)), np.ones(2), sends)
+    >>> tile.sweep(sends)
+    >>> tile.sweep(sends)
+    >>> tile.value
     array([1.75, 1.75])
     """
-    if sweeps == 1:
-        return start.copy()
-    gains = _gains(columns, lengths, factors, weights)
-    value = start * gains
-    groups = [list(_groups(columns, lengths, len(start), region)) for region in range(REGIONS)]
-    bounds = [_bounds(lengths, len(start), region) for region in range(REGIONS)]
-    for _ in range(sweeps - 1):
-        before = factors * value
-        for (low, high), region in zip(bounds, groups, strict=True):
-            for rows, edges, owner in region:
-                sources = columns[edges]
-                own = (sources >= low) & (sources < high)
-                sent = weights[edges] * np.where(own, factors[sources] * value[sources], before[sources])
-                value[rows] = gains[rows] * (start[rows] + np.bincount(owner, sent, len(rows)))
-    return value
+
+    def __init__(self, edges: TileEdges, start: NDArray[np.float64], sends: NDArray[np.float64]) -> None:
+        self.rows, self._edges, self._start = edges.rows, edges, start
+        self._gains = _gains(edges)
+        self._groups = [list(_groups(edges, region)) for region in range(REGIONS)]
+        self._bounds = [_bounds(edges, region) for region in range(REGIONS)]
+        self.value = start * self._gains
+        sends[self.rows] = edges.factors[self.rows] * self.value
+
+    def sweep(self, sends: NDArray[np.float64]) -> None:
+        """Sweep it once."""
+        edges, first = self._edges, self.rows.start
+        before = sends.copy()
+        for (low, high), region in zip(self._bounds, self._groups, strict=True):
+            for rows, listed, owner in region:
+                sources = edges.columns[listed]
+                own = (sources >= first + low) & (sources < first + high)
+                sent = edges.weights[listed] * np.where(own, sends[sources], before[sources])
+                self.value[rows] = self._gains[rows] * (
+                    self._start[rows] + np.bincount(owner, sent, len(rows))
+                )
+                sends[first + rows] = edges.factors[first + rows] * self.value[rows]
 
 
-def _gains(
-    columns: NDArray[np.int64],
-    lengths: NDArray[np.uint32],
-    factors: NDArray[np.float64],
-    weights: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def _beside(tile_rows: NDArray[np.int64], begin: int) -> NDArray[np.int64]:
+    """First row that tiles beside the one whose first row is `begin` own, and the one past their last."""
+    bounds = np.unique(tile_rows)
+    number = int(np.searchsorted(bounds, begin))
+    last = len(bounds) - 1
+    return bounds[[max(0, number - TOGETHER + 1), min(last, number + TOGETHER)]]
+
+
+def _gains(edges: TileEdges) -> NDArray[np.float64]:
     """By what an edge of a row to itself multiplies it: 1 / (1 - what of it the edge returns); else 1."""
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    edges = np.flatnonzero((columns == owner) & (owner < len(factors)))
-    own = owner[edges]
-    gains = np.ones(len(factors))
-    gains[own] = 1 / (1 - factors[own] * weights[edges])
-    return gains
+    owner = np.repeat(np.arange(len(edges.lengths)), edges.lengths) + edges.rows.start
+    loops = np.flatnonzero((edges.columns == owner) & (owner < edges.rows.stop))
+    own = owner[loops]
+    gains = np.ones(len(edges.factors))
+    gains[own] = 1 / (1 - edges.factors[own] * edges.weights[loops])
+    return gains[edges.rows]
 
 
 def _segments(lengths: NDArray[np.uint32], region: int) -> NDArray[np.int64]:
@@ -322,8 +407,9 @@ def _segments(lengths: NDArray[np.uint32], region: int) -> NDArray[np.int64]:
     return nonempty[low : len(nonempty) if region == REGIONS - 1 else high]
 
 
-def _bounds(lengths: NDArray[np.uint32], rows: int, region: int) -> tuple[int, int]:
-    """First row of a region and the one past its last."""
+def _bounds(edges: TileEdges, region: int) -> tuple[int, int]:
+    """First row of a region and the one past its last, counted from the tile's first."""
+    lengths, rows = edges.lengths, len(edges.lengths) - 1
 
     def first(part: int) -> int:
         if part == 0:
@@ -335,22 +421,22 @@ def _bounds(lengths: NDArray[np.uint32], rows: int, region: int) -> tuple[int, i
 
 
 def _groups(
-    columns: NDArray[np.int64], lengths: NDArray[np.uint32], rows: int, region: int
+    edges: TileEdges, region: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
     """Rows that are replaced together: long ones alone, then sixteen at a time, longest first.
 
-    Yields the rows, their edges inside the tile, and to which of the rows each edge belongs.
+    Yields the rows, the edges along which they are swept, and to which of the rows each edge belongs.
     """
-    ends = np.cumsum(lengths, dtype=np.int64)
+    ends = np.cumsum(edges.lengths, dtype=np.int64)
     inside: dict[int, NDArray[np.int64]] = {}
-    for segment in map(int, _segments(lengths, region)):
-        edges = np.arange(ends[segment] - lengths[segment], ends[segment])
-        sources = columns[edges]
-        edges = edges[(sources >= 0) & (sources < rows) & (sources != segment)]
-        if segment < rows and len(edges):
-            inside[segment] = edges
-    long = [row for row, edges in inside.items() if len(edges) > LONG]
-    short = [row for row, edges in inside.items() if len(edges) <= LONG]
+    for segment in map(int, _segments(edges.lengths, region)):
+        listed = np.arange(ends[segment] - edges.lengths[segment], ends[segment])
+        sources, row = edges.columns[listed], segment + edges.rows.start
+        listed = listed[(sources >= edges.beside.start) & (sources < edges.beside.stop) & (sources != row)]
+        if row < edges.rows.stop and len(listed):
+            inside[segment] = listed
+    long = [row for row, listed in inside.items() if len(listed) > LONG]
+    short = [row for row, listed in inside.items() if len(listed) <= LONG]
     short.sort(key=lambda row: -len(inside[row]))
     chosen = [[row] for row in long]
     chosen += [short[i : i + ABREAST] for i in range(0, len(short), ABREAST)]

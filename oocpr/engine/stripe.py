@@ -170,6 +170,7 @@ class Job:
             stored_tiles=0
             if self.layout is None
             else int(self.layout.bounds[last] - self.layout.bounds[first]),
+            tile_rows=store.tile_rows[first : last + 1],
         )
 
 

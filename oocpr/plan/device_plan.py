@@ -25,7 +25,13 @@ from oocpr.plan.device_memory import (
     row_bytes,
     staged_numbers,
 )
-from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, predicted_passes, streamed_sweeps, sweeps_for
+from oocpr.plan.forecast import (
+    DEVICE_MIXING,
+    SMALL_EDGES,
+    predicted_passes,
+    streamed_sweeps,
+    sweeps_on_device,
+)
 from oocpr.plan.memory import READ_BYTES, Need
 from oocpr.plan.partition import partition_counts, partition_host_bytes
 from oocpr.plan.plan import Plan
@@ -306,7 +312,7 @@ def _sweeps(stats: GraphStats, request: PlanRequest, *, all_resident: bool, over
     """Products inside a tile per pass, if there is room for what they take."""
     if all_resident or request.reproducible:
         small = stats.edges <= SMALL_EDGES and (stats.tiles == 1 or request.reproducible)
-        return sweeps_for(stats.local_share, on_device=True, small=small)
+        return sweeps_on_device(stats.local_share, small=small)
     per_edge = stats.column_bytes / max(1, stats.edges)
     return streamed_sweeps(per_edge, stats.local_share, overlap=overlap)
 

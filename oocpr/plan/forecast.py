@@ -6,12 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MIXED_PASSES = (0.08, 0.23, 0.6)
+MIXED_PASSES = (0.05, 0.23, 0.6)
 """Passes of ``mixed`` per sqrt(1 / (1 - damping)) and per e that the error falls: fewest, as a rule, most.
 
-Crawls, citation, social, call, package and random graphs needed 0.13 to 0.36 of it with damping 0.85 and
-tolerances of 1e-6 and 1e-10, 0.23 in the middle, and 0.08 to 0.38 with damping 0.95; with fewer sweeps inside
-tiles, up to 0.6."""
+With tiles that are swept by themselves, crawls, citation, social, call, package and random graphs needed 0.13
+to 0.36 of it with damping 0.85 and tolerances of 1e-6 and 1e-10, 0.23 in the middle, and 0.08 to 0.38 with
+damping 0.95; with fewer sweeps, up to 0.6."""
+
+TOGETHER_PASSES = 0.165
+"""The second of these with tiles that are swept together in one stripe: fifteen such graphs needed 0.09 to
+0.31 with damping 0.85, and 0.06 to 0.32 with 0.95."""
 
 SINGLE_PASSES = (0.12, 0.75, 1.0)
 """Passes of the other methods over those that the damping alone would take, on the same graphs."""
@@ -19,6 +23,9 @@ SINGLE_PASSES = (0.12, 0.75, 1.0)
 SHORT_MIXING = (1.9, 1.3, 1.1, 1.05, 1.0)
 """Passes of ``mixed`` that remembers 0 to 4 passes over those of one that remembers 5: in the middle of a
 crawl, a citation, a social and a call graph, in 16 tiles at damping 0.85, which took 18 to 22."""
+
+SHORT_TOGETHER = (1.45, 1.15, 1.05)
+"""The same of tiles that are swept together, of 0 to 2: in the middle of eight graphs."""
 
 UNSWEPT = (6.2, 5.4, 3.0, 2.8)
 """The same that remembers 0 to 3, without sweeps inside tiles and without proposals, over those of one with
@@ -34,6 +41,10 @@ took 11 to 13 passes then, and without it 13 to 15 as of other scales."""
 
 RANDOM_SHARE = 0.1
 """Share of edges inside tiles below which a graph is taken for one of these."""
+
+MIN_LOCALITY = 0.05
+"""Share of edges inside tiles, of those that would not be there at random, from which on sweeps pay: 0.07 of
+documentation and a small web, 0.13 of a social graph, 0.17 of citations, 0.9 of a crawl, and 0 of R-MAT."""
 
 COMPONENT_PASSES = 2
 """Passes of ``components``: each takes five to six digits."""
@@ -123,17 +134,18 @@ def predicted_passes(
     pairs: bool = False,
     mixing: int | None = None,
     swept: bool = True,
+    together: bool = False,
 ) -> Passes:
     """Passes to a certified error of `tol`; see MIXED_PASSES.
 
     `pairs` says whether rows gather the proposals of others beside their pushes, `mixing` how many passes
     ``mixed`` remembers if memory is short, `swept` whether tiles that have enough of their edges inside are
-    swept more than once.
+    swept more than once, `together` whether those of one stripe are with the ones beside them.
 
     Examples
     --------
     >>> predicted_passes(0.85, 1e-10, "mixed")
-    Passes(fewest=6, typical=16, most=40)
+    Passes(fewest=4, typical=16, most=40)
     """
     if method == "components":
         return Passes(COMPONENT_PASSES, COMPONENT_PASSES, COMPONENT_PASSES + 1)
@@ -141,6 +153,9 @@ def predicted_passes(
     mixed = method == "mixed"
     unit = fall * math.sqrt(1 / (1 - damping)) if mixed else fall / -math.log(damping)
     fewest, typical, most = MIXED_PASSES if mixed else SINGLE_PASSES
+    short: Sequence[float] = SHORT_MIXING
+    if mixed and swept and together:
+        typical, short = TOGETHER_PASSES, SHORT_TOGETHER
     if local_share < RANDOM_SHARE:
         typical = PAIRED_PASSES if mixed and pairs else RANDOM_PASSES[0 if mixed else 1]
     if mixed and not swept:
@@ -148,8 +163,8 @@ def predicted_passes(
         most = max(most, fall / -math.log(damping) / unit)
     if mixed and not swept and local_share >= RANDOM_SHARE:
         typical *= UNSWEPT[DEVICE_MIXING if mixing is None else min(mixing, DEVICE_MIXING)]
-    elif mixed and mixing is not None and mixing < len(SHORT_MIXING):
-        typical *= SHORT_MIXING[mixing]
+    elif mixed and mixing is not None and mixing < len(short):
+        typical *= short[mixing]
     counts = [max(1, math.ceil(share * unit)) for share in (fewest, typical, most)]
     return Passes(*counts)
 
@@ -168,33 +183,35 @@ def passes_from(bounds: Sequence[float], tol: float, predicted: int) -> int:
     return max(predicted, done + 1)
 
 
-def sweeps_for(local_share: float, stripes: int = 1, *, on_device: bool = False, small: bool = False) -> int:
-    """Products inside a tile that pay: more where more of the edges stay inside.
+def sweeps_for(local_share: float, tiles: int) -> int:
+    """Products inside tiles that pay on processors: several if more of the edges stay there than at random.
 
-    With four, crawls, citation, social and call graphs need 20 to 50 % fewer passes than with two; if most
-    edges stay inside, six save a fifth more in one stripe, and in several a tenth or nothing for up to two
-    fifths more products.
+    With six, crawls, citation, social, call and package graphs need 10 to 40 % fewer passes than with four,
+    and with seven at most a tenth fewer than with six.
 
     If few do, passes that gather proposals beside pushes take two to four times as long as others once a
-    graph is larger than the caches, and save less. With none, two and four, two cores ranked R-MAT of 65
-    million edges, 2 % of them inside tiles, in 1.4, 3.1 and 3.2 s from memory and in 2.5, 5.0 and 4.6 from
-    files, with 15, 11 and 11 passes; a shuffled crawl of 52 million, 5 % inside, in 8, 16 and 17 s, with 92,
-    45 and 45. Past the page cache, 8 threads ranked the latter in 8 s with none and with two. By degree, it
-    took 8.0, 8.9 and 10.8 s with 14 % inside, and unshuffled 7.4, 7.5 and 5.8 s with 18 %.
-
-    On a CUDA device, where a sweep of a tile decodes it again, more than two took longer than the passes they
-    saved, and two if few edges stay inside. A graph so small that the host is slower than the device is
-    swept several times between two questions of the host: three graphs of 1 to 3 M edges took 5.0, 6.3 and
-    6.5 ms with six sweeps, 6.0 to 7.0 with eight and 5.1 to 7.7 with four. `small`: one tile of at most
-    SMALL_EDGES edges.
+    graph is larger than the caches, and save less: two cores ranked R-MAT of 65 million edges, 2 % of them
+    inside tiles, with none, two and four in 15, 11 and 11 passes and in 3.3, 6.3 and 6.4 s; a shuffled crawl
+    of 52 million, 5 % inside, took 92, 45 and 45 passes and 8, 16 and 17 s.
     """
-    if on_device and small:
+    if local_share < RANDOM_SHARE:
+        return 1
+    # Of as many tiles of a random graph.
+    anyway = 1 / tiles
+    return 6 if local_share - anyway >= MIN_LOCALITY * (1 - anyway) else 3
+
+
+def sweeps_on_device(local_share: float, *, small: bool = False) -> int:
+    """Products inside a tile that pay on a CUDA device on which all tiles stay.
+
+    A sweep of a tile decodes it again: more than two took longer than the passes they saved, and two if few
+    edges stay inside. A graph so small that the host is slower than the device is swept several times between
+    two questions of the host: three graphs of 1 to 3 M edges took 5.0, 6.3 and 6.5 ms with six sweeps, 6.0 to
+    7.0 with eight and 5.1 to 7.7 with four. `small`: one tile of at most SMALL_EDGES edges.
+    """
+    if small:
         return 6
-    if on_device:
-        return 2 if local_share >= 0.5 else 1
-    if local_share >= 0.5:
-        return 6 if stripes == 1 else 4
-    return 4 if local_share >= RANDOM_SHARE else 1
+    return 2 if local_share >= 0.5 else 1
 
 
 def streamed_sweeps(bytes_per_edge: float, local_share: float, *, overlap: bool = True) -> int:

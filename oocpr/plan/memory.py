@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from oocpr.plan.request import SWEPT_TILES
 from oocpr.store.direct_io import PAGE
 
 if TYPE_CHECKING:
@@ -28,9 +29,8 @@ SHARED = 40 * 2**20
 SLICE_PADDING = 3 * 2**17
 """Bytes that fill up the slices of sixteen rows of a decoded tile's columns."""
 
-WEIGHTED_EDGE_BYTES = 20
-"""Bytes of an edge of one weighted tile, beside its column: its weight as decoded and as laid out (8 each),
-and for sweeps inside the tile (4)."""
+WEIGHTED_EDGE_BYTES = 16
+"""Bytes of an edge of one weighted tile, beside its column: its weight as decoded and as laid out."""
 
 WRITING = 48 * 2**20
 """Texts that are sorted at once, rows that are made a row group, its encoded and compressed bytes, and what
@@ -57,9 +57,10 @@ class Need:
         The last push as it was made and as other rows read it, there with any proposal, for all nodes; and
         proposals that are on their way from stripe to stripe.
     scratch
-        Of one tile: columns (4 per edge) and weights (WEIGHTED_EDGE_BYTES); sums (8 per row, 20 if rows
-        propose), and where the edges of a row that has some are (12). If tiles are swept on their own, the
-        columns twice more (8 per edge), and positions of rows (40).
+        Of one tile: columns (4 per edge) and weights (WEIGHTED_EDGE_BYTES); sums (8 per row), and where the
+        edges of a row that has some are (12). If tiles are swept, sums of proposals and an order of rows (16
+        more per row), and of each that is: columns (4 per edge) and weights (4), and positions and proposals
+        of rows (24); and, twice, what rows send of all that any of them may read (4 each).
     ring
         Buffers through which tiles pass that stay in the store.
     """
@@ -81,28 +82,33 @@ def run_need(
     stats: GraphStats, request: PlanRequest, *, mixing: int, sweeps: int, ring_slots: int, stripes: int = 1
 ) -> Need:
     """Bytes of a run in one process; rows propose if tiles are swept more than once."""
-    nodes, edges, rows = stats.nodes, min(stats.tile_edges, stats.edges), stats.max_tile_rows + 1
+    nodes, edges = stats.nodes, min(stats.tile_edges, stats.edges)
     swept = sweeps > 1
+    together = min(SWEPT_TILES, stats.tiles) if swept else 0
     row = 16 + (8 if stats.weighted else 4) + (4 if swept else 0) + (8 if request.personalized else 0)
-    scratch = edges * 4 + _row_scratch(rows, edges, swept)
+    scratch = edges * 4 + _row_scratch(stats, together)
     if swept:
-        scratch += edges * 8 + SLICE_PADDING
+        scratch += edges * 4 * together + SLICE_PADDING
+    if stats.weighted:
+        scratch += edges * (WEIGHTED_EDGE_BYTES + 4 * together) + 3 * SLICE_PADDING
     return Need(
         base=request.base,
         vectors=nodes * row,
         history=nodes * 8 * mixing,
         reads=nodes * READ_BYTES[request.reads] * (2 if not swept else 3 if stripes == 1 else 4),
-        scratch=scratch + (edges * WEIGHTED_EDGE_BYTES + 3 * SLICE_PADDING if stats.weighted else 0),
+        scratch=scratch,
         ring=ring_slots * stats.max_tile_bytes,
     )
 
 
-def _row_scratch(rows: int, edges: int, swept: bool) -> int:
-    """Bytes of a tile's rows: sums of pushes (8) and where their edges are (12).
-
-    In tiles that are swept, sums of their own and of proposals (12), and positions (40).
-    """
-    return rows * (60 if swept else 8) + min(rows, edges) * 12
+def _row_scratch(stats: GraphStats, together: int) -> int:
+    """Bytes of a tile's rows, and of so many that are swept `together`; see Need."""
+    rows = stats.max_tile_rows + 1
+    each = rows * 8 + min(rows, stats.tile_edges, stats.edges) * 12
+    if together:
+        # An open tile reads from the others beside it, and they from those beside them.
+        each += rows * (16 + 24 * together) + 8 * min(stats.nodes, rows * (3 * together - 2))
+    return each
 
 
 def scc_need(stats: GraphStats, request: PlanRequest) -> Need:
@@ -212,30 +218,31 @@ def typical_segmented_bytes(need: Need, stats: GraphStats, cached_tiles: int) ->
 
 
 def decoded_bytes(stats: GraphStats, swept: bool) -> int:
-    """Bytes of a graph's tiles that are kept decoded; if tiles are `swept`, the columns inside twice more.
+    """Bytes of a graph's tiles that are kept decoded; if tiles are `swept`, the columns twice more.
 
-    Weights take 8 per edge, and 4 more for those inside tiles.
+    Weights take 8 per edge, and 4 more for sweeps.
     """
     edges, padding = stats.edges, stats.tiles * SLICE_PADDING
     weights = edges * (12 if swept else 8) + 2 * padding if stats.weighted else 0
-    return edges * (12 if swept else 4) + stats.nodes * 32 + padding + weights
+    return edges * (12 if swept else 4) + stats.nodes * 28 + padding + weights
 
 
 def typical_bytes(need: Need, stats: GraphStats, cached_tiles: int, decoded: bool, sweeps: int) -> int:
     """Bytes that a run in one process comes to hold, of which `need` and the cache are the most.
 
-    Tiles that stay are as large as they are rather than as the largest one, edges inside tiles are as many as
-    the graph has, and little is left over.
+    Tiles that stay are as large as they are rather than as the largest one, edges that tiles are swept along
+    are about as many as the graph has, and little is left over.
     """
     edges = min(stats.tile_edges, stats.edges)
-    inside = 8 * stats.local_share if sweeps > 1 else 0
-    scratch = _row_scratch(stats.max_tile_rows + 1, edges, sweeps > 1)
+    together = min(SWEPT_TILES, stats.tiles) if sweeps > 1 else 0
+    near = 4 * stats.near_share()
+    scratch = _row_scratch(stats, together)
     if not decoded:
-        scratch += edges * 4 + int(edges * inside)
+        scratch += edges * 4 + int(edges * near * together)
     # Two segments of a decoded weight have no more of the fraction than a float, as a rule.
     weight = 0 if not stats.weighted else 4 if stats.weight_bytes <= 4 * stats.edges else 8
     if decoded:
-        cached = stats.edges * (4 + inside + weight) + stats.nodes * 12
+        cached = stats.edges * (4 + (2 * near if together else 0) + weight) + stats.nodes * 12
     else:
         cached = stats.column_bytes * cached_tiles / stats.tiles
     ring = need.ring if cached_tiles < stats.tiles else 0

@@ -232,8 +232,9 @@ class Plan:
 
     @property
     def gathers(self) -> float:
-        """Edges gathered per pass, tile-local sweeps included, in units of the graph's edges."""
-        return 1 + (self.sweeps - 1) * self.stats.local_share
+        """Edges gathered per pass, sweeps included, in units of the graph's edges; those are estimated."""
+        share = self.stats.local_share if self.devices else self.stats.near_share(len(self.stripes))
+        return 1 + (self.sweeps - 1) * share
 
     def resident(self, stripe: int) -> frozenset[int]:
         """Tiles of a stripe that stay in memory."""

@@ -40,7 +40,7 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
         stripes = default_stripes(stats.edges, stats.tiles, workers)
     bounds = request.bounds or stripe_tiles(stats.tiles, stripes)
     mixed = request.method == "mixed"
-    sweeps = (request.sweeps or sweeps_for(stats.local_share, stripes)) if mixed else 1
+    sweeps = (request.sweeps or sweeps_for(stats.local_share, stats.tiles)) if mixed else 1
     proposals = sweeps > 1
 
     def need(remembered: int) -> Need:
@@ -63,8 +63,9 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
         method = "residual" if mixed and not proposals and not remembered else request.method
         mixing = remembered if remembered < wanted else None
         return predicted_passes(
-            request.damping, request.tol, method, stats.local_share, mixing=mixing, swept=proposals
-        )
+            request.damping, request.tol, method, stats.local_share, mixing=mixing, swept=proposals,
+            together=stripes == 1,
+        )  # fmt: skip
 
     better = None
     if remembered < wanted:

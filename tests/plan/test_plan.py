@@ -27,6 +27,7 @@ from oocpr.plan.forecast import (
     predicted_passes,
     streamed_sweeps,
     sweeps_for,
+    sweeps_on_device,
 )
 from oocpr.plan.memory import SHARED, decoded_bytes
 from oocpr.plan.partition import default_stripes, stripe_tiles
@@ -211,17 +212,19 @@ def test_the_default_stripes_depend_on_the_graph_alone_and_hold_tiles(edges, til
 
 
 def test_sweeps_are_chosen_by_the_share_inside_tiles_unless_asked_for():
-    assert [sweeps_for(share) for share in (0.9, 0.2, 0.06, 0.001)] == [6, 4, 1, 1]
-    assert [sweeps_for(share, on_device=True) for share in (0.9, 0.2)] == [2, 1]
-    assert sweeps_for(0.2, on_device=True, small=True) == 6
+    assert [sweeps_for(share, 10) for share in (0.9, 0.2, 0.12, 0.06, 0.001)] == [6, 6, 3, 1, 1]
+    # As many of a random graph's edges are inside tiles as there are tiles, and all inside the only one.
+    assert [sweeps_for(1 / tiles, tiles) for tiles in (1, 2, 8, 16)] == [6, 3, 3, 1]
+    assert [sweeps_on_device(share) for share in (0.9, 0.2)] == [2, 1]
+    assert sweeps_on_device(0.2, small=True) == 6
     graphs = (2.0, 0.2), (2.0, 0.06), (4.0, 0.9), (0.6, 0.9), (2.0, 0.01), (0.5, 0.01)
     assert [streamed_sweeps(*of) for of in graphs] == [4, 2, 6, 4, 2, 1]
     assert [streamed_sweeps(*of, overlap=False) for of in graphs] == [4, 2, 6, 3, 1, 1]
-    assert plan(2**40).sweeps == sweeps_for(0.25) == 4
-    assert plan(2**40, replace(FACTS, local_share=0.6), stripes=1).sweeps == 6
-    assert plan(2**40, replace(FACTS, local_share=0.6), stripes=2).sweeps == 4
+    assert plan(2**40).sweeps == sweeps_for(0.25, FACTS.tiles) == 6
+    assert plan(2**40, replace(FACTS, local_share=0.07)).sweeps == 1
     assert plan(2**40, sweeps=2).sweeps == 2
-    assert plan(2**40, sweeps=2).gathers == 1 + 0.25
+    # Four of the other fifteen tiles are beside one.
+    assert plan(2**40, sweeps=2).gathers == 1 + 0.25 + 0.75 * 4 / 15
     assert plan(2**40, method="residual").sweeps == 1
     assert plan(2**40, method="residual").gathers == 1
     assert plan(2**40, method="residual").mixing == 0
@@ -295,8 +298,10 @@ def test_what_takes_longest_decides_how_long_a_pass_takes():
 
 def test_passes_are_those_of_graphs_that_were_measured():
     mixed = partial(predicted_passes, 0.85, 1e-10, "mixed")
-    assert mixed() == Passes(fewest=6, typical=16, most=40)
+    assert mixed() == Passes(fewest=4, typical=16, most=40)
     assert [mixed(mixing=depth).typical for depth in range(6)] == [29, 20, 17, 16, 16, 16]
+    together = [mixed(mixing=depth, together=True).typical for depth in range(6)]
+    assert together == [16, 13, 12, 11, 11, 11]
     assert (mixed(0.02).typical, mixed(0.02, pairs=True).typical) == (14, 12)
     assert predicted_passes(0.85, 1e-10, "power") == Passes(fewest=19, typical=119, most=158)
 

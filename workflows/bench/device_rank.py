@@ -36,7 +36,7 @@ from oocpr.engine.cuda.spmv import SpMV
 from oocpr.engine.cuda.vectors import DeviceGatherVector, RowState
 from oocpr.engine.devices import make_backend
 from oocpr.engine.settings import Settings
-from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, sweeps_for
+from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, sweeps_on_device
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import PushStep, SweepStep
@@ -347,7 +347,7 @@ class Bench:
             group_edges=options.group_edges,
             threads=options.threads,
         )
-        planned = sweeps_for(there.local_share, on_device=True, small=small)
+        planned = sweeps_on_device(there.local_share, small=small)
         facts = {
             "nodes": there.nodes,
             "edges": there.edges,

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.engine.backend import Floats, HostBackend, PushSums, StripeSpec, TileSums, join_sums, kept_arrays
-from oocpr.engine.cpu.gather import PIECE, SLICE_ROWS, SlicedEdges, TileCsr, slice_tile
-from oocpr.engine.cpu.local_sweeps import (
-    BOUNDS,
-    MAX_LOCAL_SLICED,
-    REGION_PADDING,
-    ROW_PADDING,
-    TILE_REGIONS,
-    LocalLayout,
-)
+from oocpr.engine.cpu.gather import PIECE, SlicedEdges, TileCsr, slice_tile
+from oocpr.engine.cpu.local_sweeps import LocalLayout, TilePlace
 from oocpr.engine.cpu.numbers import (
     ROW_BLOCK,
     Weights,
@@ -29,21 +22,25 @@ from oocpr.engine.cpu.numbers import (
     without_data,
 )
 from oocpr.engine.cpu.product import multiply_packed
+from oocpr.engine.cpu.scratch import Scratch
 from oocpr.engine.cpu.threads import Team, default_threads
 from oocpr.engine.cpu.tile import (
+    OpenTile,
     StripeRows,
-    Sums,
     SweepParams,
     load,
     push_rows,
     put_proposals,
     sweep_decoded,
     sweep_packed,
+    sweep_together,
     take_proposals,
 )
+from oocpr.engine.cpu.window import SweepWindow
 from oocpr.engine.degree_check import column_marks
 from oocpr.engine.number_formats import READS, level_table
 from oocpr.errors import DamagedError
+from oocpr.plan.request import SWEPT_TILES
 from oocpr.store.codec.layout import PackedTile, parse_tile
 from oocpr.store.codec.mantissa_segments import parse_segments
 from oocpr.store.codec.tiles import decode_columns, expand_segments
@@ -52,6 +49,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backend import PushStep, SweepStep
 
 _EMPTY = np.empty(0, np.uint32)
+_NO_SENDS = np.empty(0, np.float32)
 _NO_SUMS = np.empty(0)
 _NO_BOUNDS = np.zeros(2, np.uint64)
 
@@ -59,86 +57,36 @@ _MAX_WEIGHT = 1 + 2.0**-20
 """No weight is more in the unit of a run, in which the largest out-weight is at most one."""
 
 
-class Scratch:
-    """Arrays of one tile; each grows when a larger tile comes, and its contents are undefined."""
-
-    def __init__(self) -> None:
-        self._pool: dict[str, NDArray[Any]] = {}
-
-    def sums(self, tile: PackedTile, owned: int, live: int, both: bool, local: bool, permuting: bool) -> Sums:
-        """Arrays of a sweep; the blocks are zero."""
-        permuted = owned + ROW_PADDING if local else 0
-        unpermuted = owned + 1 if permuting else 0
-        tally = self._take("tally", TILE_REGIONS * (MAX_LOCAL_SLICED + 2), np.uint32)
-        return Sums(
-            self.row_sums(tile, owned),
-            self.row_sums(tile, owned, "proposals") if both else _NO_SUMS,
-            self._take("proposed", owned + 1 if both else 0, np.float32),
-            self._take("start", permuted, np.float32),
-            self._take("value", permuted, np.float32),
-            self._take("sends", 2 * permuted, np.float32),
-            np.zeros((-(-owned // ROW_BLOCK), 2 + 3 * live)),
-            self._take("counts", unpermuted, np.uint32),
-            self._take("places", unpermuted, np.uint32),
-            tally.reshape(TILE_REGIONS, MAX_LOCAL_SLICED + 2),
-        )
-
-    def row_sums(self, tile: PackedTile, owned: int, name: str = "pushes") -> NDArray[np.float64]:
-        """Room for the sums of segments, of the parts that pieces begin with, and of padding."""
-        return self._take(name, owned + 2 - (-tile.edges // (1024 * PIECE)), np.float64)
-
-    def weights(self, edges: int) -> NDArray[np.float64]:
-        """Room for decoded weights."""
-        return self._take("weights", edges, np.float64)
-
-    def csr(self, tile: PackedTile, columns: int) -> tuple[TileCsr, NDArray[np.uint32]]:
-        """Arrays of a tile's edges, and of the first column of its non-empty segments."""
-        csr = TileCsr(
-            self._take("row_ptr", tile.nonempty + 1, np.uint32),
-            self._take("segments", tile.nonempty + 1, np.uint32),
-            self._take("columns", columns, np.uint32),
-        )
-        return csr, self._take("starts", tile.nonempty, np.uint32)
-
-    def layout(self, tile: PackedTile, owned: int, wanted: bool, weighted: bool) -> LocalLayout:
-        """Arrays of the edges that stay inside a tile; empty unless they are `wanted`."""
-        edges, rows, permuted = (tile.edges, tile.nonempty, owned + ROW_PADDING) if wanted else (0, 0, 0)
-        columns = edges + TILE_REGIONS * REGION_PADDING if wanted else 0
-        return LocalLayout(
-            self._take("row_at", permuted, np.uint32),
-            self._take("position", owned + 1 if wanted else 0, np.uint32),
-            self._take("factors", permuted, np.float32),
-            self._take("gains", permuted, np.float32),
-            # `permute_region` says where the part of a region begins.
-            self._take("slice_ptr", rows // SLICE_ROWS + 2 * TILE_REGIONS + 1, np.uint32),
-            self._take("long_ptr", edges // (MAX_LOCAL_SLICED + 1) + 2 * TILE_REGIONS + 1, np.uint32),
-            self._take("local_columns", columns, np.uint32),
-            self._take("regions", TILE_REGIONS * BOUNDS, np.uint32).reshape(TILE_REGIONS, BOUNDS),
-            self._take("shares", columns, np.float32) if weighted else None,
-        )
-
-    def _take(self, name: str, items: int, dtype: Any) -> NDArray[Any]:
-        held = self._pool.get(name)
-        if held is None or len(held) < items:
-            held = self._pool[name] = np.empty(items, dtype)
-        return held[:items]
-
-
 @dataclass
 class CpuState:
-    """A stripe's rows, and what their run begins from, shape (0,) if uniform."""
+    """A stripe's rows, and what their run begins from, shape (0,) if uniform.
+
+    `end_open` has its tiles propose that have come and are still to be swept, if there are any.
+    """
 
     spec: StripeSpec
     rows: StripeRows
     start: NDArray[np.float64]
+    window: SweepWindow | None = None
+    end_open: Callable[[], None] | None = None
+
+    def end_sweeps(self) -> None:
+        """Sweep tiles that have come as often as they are to be, and have them propose."""
+        end, self.end_open = self.end_open, None
+        if end is not None:
+            end()
 
 
 @dataclass
 class CpuGatherVector:
-    """What rows gather: push of each node, or push and proposal side by side; zeros after the last node."""
+    """What rows gather: push of each node, or push and proposal side by side; zeros after the last node.
+
+    `swept` is the stripe whose tiles are being swept.
+    """
 
     numbers: NDArray[np.generic]
     stride: int
+    swept: CpuState | None = None
 
 
 @dataclass
@@ -154,6 +102,25 @@ class CpuTile:
     slices: SlicedEdges | None = None
     layout: LocalLayout | None = None
     weights: Weights | None = None
+
+
+class SweptTile(NamedTuple):
+    """What is known of a tile once its rows are updated; see TileSums.
+
+    `blocks` has the sums of blocks of rows and, once rows have proposed, their peaks.
+    """
+
+    carry: tuple[float, float]
+    blocks: NDArray[np.float64]
+    marks: int | None
+
+    def sums(self, live: int, *, peaks: bool) -> TileSums:
+        """Add the blocks up."""
+        norm, *added = _in_order(self.blocks[:, : 1 + 2 * live]).tolist()
+        high = (0.0,) * (1 + live)
+        if peaks and len(self.blocks):
+            high = tuple(self.blocks[:, 1 + 2 * live :].max(axis=0).tolist())
+        return TileSums(self.carry, norm, tuple(added[:live]), tuple(added[live:]), high, self.marks)
 
 
 class TileProduct(NamedTuple):
@@ -234,6 +201,8 @@ class CpuBackend(HostBackend):
 
     def take_proposals(self, reads: CpuGatherVector, row_begin: int, row_end: int) -> NDArray[np.generic]:
         """See Backend."""
+        if reads.swept is not None:
+            reads.swept.end_sweeps()
         taken = np.empty(row_end - row_begin, reads.numbers.dtype)
         self._team.run(take_proposals, reads.numbers, row_begin, taken)
         return taken
@@ -276,51 +245,103 @@ class CpuBackend(HostBackend):
         tile: CpuTile,
         rows: tuple[int, int],
         step: SweepStep,
-        before: TileSums | None,
-    ) -> TileSums:
+        before: SweptTile | None,
+    ) -> SweptTile:
         """See Backend."""
         carry = before.carry if before else (0.0, 0.0)
         spec, packed, weights = state.spec, tile.packed, tile.weights
         owned = rows[1] - rows[0]
         if packed.segments != owned + 1:
             raise DamagedError(f"a tile has {packed.segments} segments where {owned + 1} belong.")
-        local = spec.proposals and step.sweeps > 1
-        has_layout = tile.layout is not None
-        weighted = weights is not None
-        peaks = spec.reads == "bits8"
+        if reads.swept is not None and reads.swept is not state:
+            reads.swept.end_sweeps()
+        reads.swept = state
         scratch = self._spare_scratch()
-        permuting = local and not has_layout
-        sums = scratch.sums(packed, owned, len(step.live), spec.proposals, local, permuting)
+        window = self._window_of(state, step)
+        first_open, visible_from = rows[0], step.visible_from(spec)
+        if window is not None:
+            first_open = window.first_open(rows[0])
+        local = window is not None and owned > 0
+        has_layout = tile.layout is not None
+        opened = self._open(state, tile, rows, step, scratch if not local else None)
+        sums = scratch.sums(packed, owned, both=spec.proposals, permuting=local and not has_layout)
         params = SweepParams(
-            packed.edges, packed.nonempty, rows[0], owned, rows[0] - spec.row_begin, step.visible_from(spec),
-            spec.nodes, has_layout, spec.proposals, step.sweeps, step.damping, step.base, step.uniform,
-            1 / spec.nodes, step.slot, peaks, step.scale, step.key, *carry,
+            packed.edges, packed.nonempty, visible_from, first_open - visible_from, spec.nodes, local,
+            has_layout, spec.proposals, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot,
+            spec.reads == "bits8", step.scale, step.key, *carry,
         )  # fmt: skip
-        live = np.array(step.live, np.int64)
-        rest = sums, state.rows, reads.numbers, _table(step.scale), params, live
+        sends = window.sends if window is not None and local else _NO_SENDS
+        ended = state.rows, reads.numbers, _table(step.scale), params, np.array(step.live, np.int64)
         team = self._team.size
         marks = np.zeros(team, np.uint64)
         if tile.csr is None or tile.slices is None:
             csr, starts = scratch.csr(packed, packed.edges if local else team * PIECE * 1024)
             expand_segments(packed, csr.row_ptr, starts, csr.segments)
             max_columns = np.zeros(team, np.uint32)
-            layout = scratch.layout(packed, owned, local, weighted)
             self._team.run(
-                sweep_packed, packed, starts, local, max_columns, marks, csr, weights, layout, *rest
-            )
+                sweep_packed, packed, starts, local, max_columns, marks, csr, weights, opened, sends, sums,
+                *ended,
+            )  # fmt: skip
             _check_column(int(max_columns.max()), spec.nodes)
         else:
             if step.key:
                 marks[0] = column_marks(tile.csr.columns, step.key)
-            if permuting:
-                tile.layout = Scratch().layout(packed, owned, local, weighted)
-            layout = tile.layout or scratch.layout(packed, owned, False, weighted)
-            self._team.run(sweep_decoded, tile.slices, tile.csr, weights, layout, *rest)
+            if local:
+                tile.layout = opened.layout
+            self._team.run(sweep_decoded, tile.slices, tile.csr, weights, opened, sends, sums, *ended)
             # From here on the slices hold them.
             tile.csr = tile.csr._replace(columns=_EMPTY)
             tile.weights = None if weights is None else without_data(weights)
         self._scratch.append(scratch)
-        return _tile_sums(sums, owned, step, peaks, int(marks.sum()) if step.key else None)
+        if window is not None and local:
+            window.tiles.append(opened)
+            self._sweep_open(window, ended)
+            state.end_open = partial(self._end_open, window, ended)
+        carry = float(sums.pushes[owned]), float(sums.proposals[owned]) if sums.proposals.size else 0.0
+        return SweptTile(carry, opened.blocks, int(marks.sum()) if step.key else None)
+
+    def _window_of(self, state: CpuState, step: SweepStep) -> SweepWindow | None:
+        """What sweeps tiles of a stripe together; None if none is swept."""
+        if not state.spec.proposals or step.sweeps == 1:
+            return None
+        if state.window is None:
+            state.window = SweepWindow(state.spec.tile_rows, step.sweeps)
+        return state.window
+
+    def _open(
+        self, state: CpuState, tile: CpuTile, rows: tuple[int, int], step: SweepStep, scratch: Scratch | None
+    ) -> OpenTile:
+        """What a tile has while it is swept, in `scratch`, or if it is swept together with others."""
+        spec, owned, window = state.spec, rows[1] - rows[0], state.window
+        local = scratch is None
+        place = TilePlace.alone(rows[0], owned, rows[0] - spec.row_begin)
+        if scratch is None:
+            assert window is not None
+            window.make_room(self._spare_scratch)
+            place, scratch = window.come(rows[0], owned)
+        layout = tile.layout
+        if layout is None:
+            own = Scratch() if tile.slices is not None and local else scratch
+            layout = own.layout(tile.packed, owned, wanted=local, weighted=tile.weights is not None)
+        proposed, start, value = scratch.rows(owned, both=spec.proposals, local=local)
+        blocks = np.zeros((-(-owned // ROW_BLOCK), 2 + 3 * len(step.live)))
+        return OpenTile(place, layout, proposed, start, value, blocks)
+
+    def _sweep_open(self, window: SweepWindow, ended: Sequence[Any], later: int = 0) -> None:
+        """Sweep the open tiles of a stripe, `later` times since the last one came."""
+        tiles, (turns, ends) = window.tiles, window.turns(later)
+        # As many as ever, for which it is compiled.
+        missing = SWEPT_TILES - len(tiles)
+        padded, counts = (*tiles, *tiles[-1:] * missing), (*turns, *(0,) * missing)
+        self._team.run(sweep_together, padded, counts, ends, window.sends, *ended)
+        if ends:
+            tiles.pop(0)
+
+    def _end_open(self, window: SweepWindow, ended: Sequence[Any]) -> None:
+        """Sweep the open tiles of a stripe with nothing behind them until all have proposed."""
+        for later in range(1, SWEPT_TILES):
+            self._sweep_open(window, ended, later)
+        self._scratch += window.leave()
 
     def multiply_tile(
         self,
@@ -371,9 +392,10 @@ class CpuBackend(HostBackend):
         except IndexError:
             return Scratch()
 
-    def sums(self, state: CpuState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:
+    def sums(self, state: CpuState, swept: Sequence[SweptTile], step: SweepStep) -> TileSums:
         """See Backend."""
-        merged = join_sums(swept)
+        state.end_sweeps()
+        merged = join_sums([tile.sums(len(step.live), peaks=state.spec.reads == "bits8") for tile in swept])
         if not step.key:
             return merged
         # Of a store that contradicts itself the sum may be past all numbers; who gets it looks for that.
@@ -408,22 +430,6 @@ class CpuBackend(HostBackend):
         """See Backend."""
         rows = state.rows
         return kept_arrays(rows.p, rows.r, rows.push, rows.changes, rows.steps)
-
-
-def _tile_sums(sums: Sums, owned: int, step: SweepStep, peaks: bool, marks: int | None) -> TileSums:
-    live = len(step.live)
-    norm, *added = _in_order(sums.blocks[:, : 1 + 2 * live]).tolist()
-    high = (0.0,) * (1 + live)
-    if peaks and len(sums.blocks):
-        high = tuple(sums.blocks[:, 1 + 2 * live :].max(axis=0).tolist())
-    return TileSums(
-        (float(sums.pushes[owned]), float(sums.proposals[owned]) if sums.proposals.size else 0.0),
-        norm,
-        tuple(added[:live]),
-        tuple(added[live:]),
-        high,
-        marks,
-    )
 
 
 @lru_cache(maxsize=8)

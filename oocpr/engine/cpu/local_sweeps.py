@@ -1,17 +1,20 @@
-"""Tile-local sweeps on the CPU: Gauss-Seidel over the edges that stay inside a tile.
+"""Sweeps over tiles that lie side by side: Gauss-Seidel along the edges between their rows.
+
+The last tiles that have come are swept together, once each, oldest first, whenever one comes; see
+`oocpr.engine.cpu.window`. So a tile is swept as often as it has company, and rows on both sides of a border
+of tiles read each other as often as those inside a tile.
 
 A tile's rows are cut in TILE_REGIONS parts, whatever the number of threads. Inside a region a row reads what
 the rows before it have just become; from other regions it reads what they were when the sweep began. One such
 sweep does the work of about two that read old values only, and since it is but a proposal, any order of the
 rows is right.
 
-Several sweeps go over the same edges, so the rows are permuted into the order in which they are swept: what a
-sweep reads of a row and writes to it then lies side by side, and only what its edges read is spread out. Each
-region has first the rows with edges inside the tile in slices of sixteen, longest first, then those with more
-than MAX_LOCAL_SLICED such edges, then those with none. A row's edge to itself is not listed: it is solved
-for, by a factor of the row.
+Several sweeps go over the same edges, so the rows are permuted into the order in which they are swept: what
+they have then lies side by side, and only what they send, and read, is by the row. Each region has first the
+rows with such edges in slices of sixteen, longest first, then those with more than MAX_LOCAL_SLICED of them,
+then those with none. A row's edge to itself is not listed: it is solved for, by a factor of the row.
 
-What rows send is there twice, behind each other: as it was when the sweep began, and as it is. A listed
+What rows send lies in two rings behind each other: as it was when the sweep began, and as it is. A listed
 column says by its number which of the two it reads.
 """
 
@@ -45,19 +48,41 @@ BOUNDS = 6
 _SELF = 1 << 31
 
 
-class LocalLayout(NamedTuple):
-    """The edges that stay inside a tile, by permuted rows."""
+class TilePlace(NamedTuple):
+    """Where a tile's rows are, and what they send.
 
-    # Row of each permuted row, the number of owned rows for padding; and the inverse, shape (owned + 1,).
+    It owns `owned` rows from `first` on, in the stripe from `offset` on. It is swept along edges from the
+    `near_rows` rows from `near` on, its own among them. In rings of `ring_rows` rows, `ring` is where its
+    first row is, and `near_ring` where that of `near` is.
+    """
+
+    first: int
+    owned: int
+    offset: int
+    near: int
+    near_rows: int
+    ring: int
+    near_ring: int
+    ring_rows: int
+
+    @classmethod
+    def alone(cls, first: int, owned: int, offset: int) -> TilePlace:
+        """Place of a tile that is not swept."""
+        return cls(first, owned, offset, first, 0, 0, 0, 0)
+
+
+class LocalLayout(NamedTuple):
+    """The edges that a tile is swept along, by permuted rows."""
+
+    # Row of each permuted row; the number of owned rows for padding.
     row_at: NDArray[np.uint32]
-    position: NDArray[np.uint32]
     # Damping over out-degree, or 1 if edges have shares; what the edge of a row to itself multiplies it by.
     factors: NDArray[np.float32]
     gains: NDArray[np.float32]
     # First column of each slice, of each row past MAX_LOCAL_SLICED, and where a region's end.
     slice_ptr: NDArray[np.uint32]
     long_ptr: NDArray[np.uint32]
-    # Permuted rows that edges read; of the row's own region, counted from their number on.
+    # Where edges read what is sent.
     columns: NDArray[np.uint32]
     # Shape (TILE_REGIONS, BOUNDS).
     regions: NDArray[np.uint32]
@@ -92,20 +117,24 @@ def _first_position(region, low):
 
 @inner()
 def permute_region(
-    region, edges, nonempty, row_ptr, segments, columns, weights, first, owned, degree, damping, counts,
-    places, tally, layout,
+    region, edges, nonempty, row_ptr, segments, columns, weights, place, degree, damping, counts, places,
+    tally, layout,
 ):  # fmt: skip
     """Give each row of a region its position, and `layout` all but columns and shares.
 
-    The tile owns `owned` rows from `first` on, with `degree` as for `divisor`. `counts` and `places` receive
-    the edges of each row that stay inside, and its segment; `tally` is scratch.
+    `degree`, of the stripe's rows, is as for `divisor`. `counts` and `places` receive the edges of each row
+    that it is swept along, and its segment; `tally` is scratch.
     """
+    owned = place.owned
     low = _first_segment(region, edges, row_ptr, nonempty)
     high = _first_segment(region + 1, edges, row_ptr, nonempty)
     row_low = _first_row(region, edges, row_ptr, segments, nonempty, owned)
     row_high = _first_row(region + 1, edges, row_ptr, segments, nonempty, owned)
     no_row = uint32(owned)
-    start = uint32(first)
+    first = uint32(place.first)
+    near = uint32(place.near)
+    near_rows = uint32(place.near_rows)
+    own_degree = degree[uint64(place.offset) : uint64(place.offset + owned)]
     for t in range(row_low, row_high):
         counts[t] = uint32(0)
     for k in range(low, high):
@@ -115,10 +144,9 @@ def permute_region(
         count = uint32(0)
         own = uint32(0)
         for i in range(uint64(row_ptr[k]), uint64(row_ptr[k + uint64(1)])):
-            # Unsigned: a column before the tile wraps to a number past it.
-            column = uint32(columns[i] - start)
-            count += uint32(column < no_row)
-            own += uint32(column == t)
+            # Unsigned: a column before these wraps to a number past them.
+            count += uint32(uint32(columns[i] - near) < near_rows)
+            own += uint32(uint32(columns[i] - first) == t)
         counts[t] = (count - own) | (uint32(_SELF) if own else uint32(0))
         places[t] = k
     for length in range(MAX_LOCAL_SLICED + 2):
@@ -155,13 +183,12 @@ def permute_region(
             position = idle_position
             idle_position += uint64(1)
         layout.row_at[position] = t
-        layout.position[t] = position
-        layout.factors[position] = edge_factor(weights, degree[t], damping)
+        layout.factors[position] = edge_factor(weights, own_degree[t], damping)
         if counts[t] & uint32(_SELF):
             k = uint64(places[t])
             returned = loop_share(
-                weights, columns, uint64(row_ptr[k]), uint64(row_ptr[k + uint64(1)]), start + uint32(t),
-                degree[t], damping,
+                weights, columns, uint64(row_ptr[k]), uint64(row_ptr[k + uint64(1)]), first + uint32(t),
+                own_degree[t], damping,
             )  # fmt: skip
             layout.gains[position] = float32(1.0) / (float32(1.0) - returned)
     base = uint64(row_ptr[low]) + uint64(region) * uint64(REGION_PADDING)
@@ -186,43 +213,51 @@ def permute_region(
     bounds[5] = many
 
 
+@inner(inline="always")
+def _in_ring(ring, row, ring_rows):
+    """Where a row is, counted from the one that is at `ring`."""
+    at = uint32(ring) + uint32(row)
+    # Unsigned: a smaller one wraps to a large number.
+    return min(at, uint32(at - uint32(ring_rows)))
+
+
 @inner()
-def _fill_row(
-    to, step, row, segment, row_ptr, columns, weights, first, owned, degree, damping, low, high, total, layout
-):
-    """Write the positions that a row reads to every `step`-th column from `to` on; returns where it ends."""
-    no_row = uint32(owned)
+def _fill_row(to, step, row, segment, row_ptr, columns, weights, place, degree, damping, low, high, layout):
+    """Write where a row's edges read to every `step`-th column from `to` on; returns where it ends."""
+    # Of the stripe.
+    begin = uint32(place.first - place.offset)
     span = uint32(high - low)
     for i in range(uint64(row_ptr[segment]), uint64(row_ptr[segment + uint64(1)])):
-        column = uint32(columns[i] - uint32(first))
-        if column < no_row and column != uint32(row):
-            position = layout.position[uint64(column)]
-            live = uint32(total) if uint32(position - uint32(low)) < span else uint32(0)
-            layout.columns[to] = position + live
-            store_share(layout.shares, to, weights, i, degree[uint64(column)], damping)
+        near = uint32(columns[i] - uint32(place.near))
+        own = uint32(columns[i] - uint32(place.first))
+        if near < uint32(place.near_rows) and own != uint32(row):
+            now = uint32(place.ring_rows) if uint32(own - uint32(low)) < span else uint32(0)
+            layout.columns[to] = now + _in_ring(place.near_ring, near, place.ring_rows)
+            store_share(layout.shares, to, weights, i, degree[uint64(columns[i] - begin)], damping)
             to += step
     return to
 
 
 @inner()
-def fill_region(region, row_ptr, columns, weights, first, owned, degree, damping, total, places, layout):
-    """List the edges of a region that stay inside the tile, once all `total` rows have their positions."""
+def fill_region(region, row_ptr, columns, weights, place, degree, damping, places, layout):
+    """List the edges of a region along which it is swept."""
     bounds = layout.regions[region]
-    low, high, at = uint64(bounds[0]), uint64(bounds[1]), uint64(bounds[2])
-    position = low
+    position, at = uint64(bounds[0]), uint64(bounds[2])
+    low = position - _first_position(region, uint64(0))
+    high = uint64(bounds[1]) - _first_position(region + 1, uint64(0))
     for s in range(at, at + uint64(bounds[3])):
         base = uint64(layout.slice_ptr[s])
         end = uint64(layout.slice_ptr[s + uint64(1)])
         for lane in range(uint64(SLICE_ROWS)):
             row = layout.row_at[position]
             to = base + lane
-            if row < uint32(owned):
+            if row < uint32(place.owned):
                 to = _fill_row(
-                    to, uint64(SLICE_ROWS), row, uint64(places[row]), row_ptr, columns, weights, first,
-                    owned, degree, damping, low, high, total, layout,
+                    to, uint64(SLICE_ROWS), row, uint64(places[row]), row_ptr, columns, weights, place,
+                    degree, damping, low, high, layout,
                 )  # fmt: skip
             while to < end:
-                layout.columns[to] = uint32(total - 1)
+                layout.columns[to] = uint32(2 * place.ring_rows)
                 pad_weight(layout.shares, to)
                 to += uint64(SLICE_ROWS)
             position += uint64(1)
@@ -230,17 +265,16 @@ def fill_region(region, row_ptr, columns, weights, first, owned, degree, damping
     for q in range(at, at + uint64(bounds[5])):
         row = layout.row_at[position]
         _fill_row(
-            uint64(layout.long_ptr[q]), uint64(1), row, uint64(places[row]), row_ptr, columns, weights, first,
-            owned, degree, damping, low, high, total, layout,
+            uint64(layout.long_ptr[q]), uint64(1), row, uint64(places[row]), row_ptr, columns, weights, place,
+            degree, damping, low, high, layout,
         )  # fmt: skip
         position += uint64(1)
 
 
 @inner()
-def start_region(region, layout, proposed, start, value, sends):
+def start_region(region, layout, place, proposed, start, value, sends):
     """Permute what the rows of a region have from outside, edges to themselves solved for."""
     low, high = uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])
-    live = uint64(start.size)
     for position in range(low, high):
         start[position] = proposed[uint64(layout.row_at[position])]
     for position in range(low, high):
@@ -248,14 +282,20 @@ def start_region(region, layout, proposed, start, value, sends):
     for position in range(low, high):
         value[position] = start[position]
     for position in range(low, high):
-        sends[position] = layout.factors[position] * start[position]
-    for position in range(low, high):
-        sends[live + position] = sends[position]
+        _send(sends, place, layout.row_at[position], layout.factors[position] * start[position])
+    commit_region(region, layout, place, sends)
+
+
+@inner(inline="always")
+def _send(sends, place, row, number):
+    """Let a row of a tile, unless it is padding, send a number along each edge."""
+    if row < uint32(place.owned):
+        at = _in_ring(place.ring, row, place.ring_rows)
+        sends[uint64(place.ring_rows) + uint64(at)] = number
 
 
 @inner()
-def _sweep_long_rows(low, at, many, layout, start, value, sends):
-    live = uint64(start.size)
+def _sweep_long_rows(low, at, many, layout, place, start, value, sends):
     lanes = np.empty(SLICE_ROWS, np.float32)
     for q in range(many):
         total = sum_long_row(
@@ -263,39 +303,50 @@ def _sweep_long_rows(low, at, many, layout, start, value, sends):
             layout.long_ptr[at + q], uint64(layout.long_ptr[at + q + uint64(1)]),
         )  # fmt: skip
         value[low + q] = start[low + q] + layout.gains[low + q] * total
-        sends[live + low + q] = layout.factors[low + q] * value[low + q]
+        _send(sends, place, layout.row_at[low + q], layout.factors[low + q] * value[low + q])
 
 
 @inner()
-def sweep_region(region, layout, start, value, sends):
+def sweep_region(region, layout, place, start, value, sends):
     """Sweep the rows of a region once: each becomes `start` and what it is sent."""
     bounds = layout.regions[region]
     low, at, slices = uint64(bounds[0]), uint64(bounds[2]), uint64(bounds[3])
-    live = uint64(start.size)
     _sweep_long_rows(
-        low + slices * uint64(SLICE_ROWS), uint64(bounds[4]), uint64(bounds[5]), layout, start, value, sends
-    )
+        low + slices * uint64(SLICE_ROWS), uint64(bounds[4]), uint64(bounds[5]), layout, place, start, value,
+        sends,
+    )  # fmt: skip
     lanes = np.empty(SLICE_ROWS, np.float32)
     for s in range(slices):
         sum_slice(
             lanes, sends, layout.columns, None, layout.shares,
             layout.slice_ptr[at + s], uint64(layout.slice_ptr[at + s + uint64(1)]),
         )  # fmt: skip
-        place = low + s * uint64(SLICE_ROWS)
+        first = low + s * uint64(SLICE_ROWS)
         for lane in range(uint64(SLICE_ROWS)):
-            lanes[lane] = start[place + lane] + layout.gains[place + lane] * lanes[lane]
+            lanes[lane] = start[first + lane] + layout.gains[first + lane] * lanes[lane]
         for lane in range(uint64(SLICE_ROWS)):
-            value[place + lane] = lanes[lane]
+            value[first + lane] = lanes[lane]
         for lane in range(uint64(SLICE_ROWS)):
-            sends[live + place + lane] = layout.factors[place + lane] * lanes[lane]
+            _send(sends, place, layout.row_at[first + lane], layout.factors[first + lane] * lanes[lane])
 
 
 @inner()
-def commit_region(region, layout, sends):
-    """Let other regions see what a region's rows send now."""
-    live = uint64(sends.size // 2)
-    for position in range(uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])):
-        sends[position] = sends[live + position]
+def commit_region(region, layout, place, sends):
+    """Let other regions, and the tiles beside this one, see what a region's rows send now."""
+    low = uint64(layout.regions[region, 0]) - _first_position(region, uint64(0))
+    high = uint64(layout.regions[region, 1]) - _first_position(region + 1, uint64(0))
+    # It may go around the end of the ring.
+    around = min(high, max(low, uint64(place.ring_rows - place.ring)))
+    _copy_now(sends, uint64(place.ring) + low, around - low, uint64(place.ring_rows))
+    _copy_now(
+        sends, uint64(place.ring) + around - uint64(place.ring_rows), high - around, uint64(place.ring_rows)
+    )
+
+
+@inner()
+def _copy_now(sends, at, count, ring_rows):
+    for i in range(at, at + count):
+        sends[i] = sends[ring_rows + i]
 
 
 @inner()

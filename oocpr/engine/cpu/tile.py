@@ -1,4 +1,4 @@
-"""A pass on the CPU: the push of a stripe's rows, and each tile from its bytes or columns to its sums.
+"""A pass on the CPU: the push of a stripe's rows, and each tile from its bytes or columns to its proposals.
 
 Rows are treated in blocks of ROW_BLOCK, which fit in the first-level cache, by several short loops over few
 arrays each: a compiler vectorises such a loop, and gives up on one that touches seven arrays it cannot tell
@@ -26,6 +26,8 @@ from oocpr.engine.cpu.gather import (
 )
 from oocpr.engine.cpu.local_sweeps import (
     TILE_REGIONS,
+    LocalLayout,
+    TilePlace,
     commit_region,
     fill_region,
     permute_region,
@@ -69,43 +71,47 @@ class StripeRows(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What a sweep of one tile adds up, and its scratch; proposals have shape (0,) if nothing is proposed."""
+    """What is gathered for a tile, and its scratch; proposals have shape (0,) if nothing is proposed."""
 
     # Shape (segments + pieces + 1,): of rows, then of the parts that pieces begin with, then of padding.
     pushes: NDArray[np.float64]
     proposals: NDArray[np.float64]
-    # Shape (segments,): proposal of each row, first what comes from outside the tile.
-    proposed: NDArray[np.float32]
-    # By permuted rows, for local sweeps: the proposal before and after, and, twice, what is sent per edge.
-    start: NDArray[np.float32]
-    value: NDArray[np.float32]
-    sends: NDArray[np.float32]
-    # Shape (blocks of rows, 2 + 3 live).
-    blocks: NDArray[np.float64]
     # For `permute_region`.
     counts: NDArray[np.uint32]
     places: NDArray[np.uint32]
     tally: NDArray[np.uint32]
 
 
+class OpenTile(NamedTuple):
+    """A tile that is swept or will be, and proposes then."""
+
+    place: TilePlace
+    layout: LocalLayout
+    # Shape (segments,): proposal of each row, first what comes from outside the tiles that are swept with it.
+    proposed: NDArray[np.float32]
+    # By permuted rows: the proposal before and after.
+    start: NDArray[np.float32]
+    value: NDArray[np.float32]
+    # Shape (blocks of rows, 2 + 3 live).
+    blocks: NDArray[np.float64]
+
+
 class SweepParams(NamedTuple):
     """Numbers of a tile and what to do with it; see SweepStep.
 
-    Its first owned row is `first` of the graph and `offset` of the stripe; `nonempty` segments have edges.
-    `visible_from` is that of SweepStep.
-    `has_layout` says whether the edges inside it are laid out already, `both` whether proposals are gathered.
+    `nonempty` segments have edges. Proposals of so many `visible` nodes from `visible_from` on are gathered,
+    if `both` says so. `local` says whether the tile is swept, `has_layout` whether the edges along which it
+    is are laid out already.
     """
 
     edges: int
     nonempty: int
-    first: int
-    owned: int
-    offset: int
     visible_from: int
+    visible: int
     nodes: int
+    local: bool
     has_layout: bool
     both: bool
-    sweeps: int
     damping: float
     base: float
     spread: float
@@ -246,8 +252,8 @@ def sweep_packed(board, *args):
 
 @inner()
 def _sweep_packed(
-    me, team, counter, tile, starts, keep, max_columns, marks, csr, weights, layout, sums, rows, reads, table,
-    params, live,
+    me, team, counter, tile, starts, keep, max_columns, marks, csr, weights, opened, sends, sums, rows, reads,
+    table, params, live,
 ):  # fmt: skip
     """Sweep a packed tile, the part of one thread.
 
@@ -276,11 +282,11 @@ def _sweep_packed(
         decode_piece_weights(weights, first, count, piece_weights)
         gather_piece(
             piece, params.edges, params.nonempty, csr.row_ptr, csr.segments, csr.columns, piece_weights, at,
-            reads, table, params.both, uint64(params.visible_from),
-            uint64(params.first - params.visible_from), sums.pushes, sums.proposals, params.owned + 1,
+            reads, table, params.both, uint64(params.visible_from), uint64(params.visible), sums.pushes,
+            sums.proposals, opened.place.owned + 1,
         )  # fmt: skip
         piece = next_chunk(counter[1:])
-    _after_gather(me, team, counter, csr, weights, layout, sums, rows, reads, table, params, live)
+    _after_gather(me, team, counter, csr, weights, opened, sends, sums, rows, reads, table, params, live)
 
 
 @entry()
@@ -290,25 +296,27 @@ def sweep_decoded(board, *args):
 
 
 @inner()
-def _sweep_decoded(me, team, counter, slices, csr, weights, layout, sums, rows, reads, table, params, live):
+def _sweep_decoded(
+    me, team, counter, slices, csr, weights, opened, sends, sums, rows, reads, table, params, live
+):  # fmt: skip
     _clear(me, team, sums)
     barrier(counter, team, 1)
     count = uint64(slices.slice_ptr.size - 1)
     columns = uint64(slices.slice_ptr[count])
     low = first_not_below(slices.slice_ptr, count, columns * uint64(me) // uint64(team))
     high = first_not_below(slices.slice_ptr, count, columns * uint64(me + 1) // uint64(team))
-    if params.both and params.first != params.visible_from:
+    if params.both and params.visible:
         gather_both(
             low, high, slices.slice_ptr, slices.targets, slices.columns, slices.weights, reads, table,
-            uint64(params.visible_from), uint64(params.first - params.visible_from), uint64(params.nodes),
-            sums.pushes, sums.proposals,
+            uint64(params.visible_from), uint64(params.visible), uint64(params.nodes), sums.pushes,
+            sums.proposals,
         )  # fmt: skip
     else:
         gather_pushes(
             low, high, slices.slice_ptr, slices.targets, slices.columns, slices.weights, reads, table,
             uint64(params.both), sums.pushes,
         )  # fmt: skip
-    _after_gather(me, team, counter, csr, weights, layout, sums, rows, reads, table, params, live)
+    _after_gather(me, team, counter, csr, weights, opened, sends, sums, rows, reads, table, params, live)
 
 
 @inner()
@@ -322,91 +330,110 @@ def _clear(me, team, sums):
 
 
 @inner()
-def _after_gather(me, team, counter, csr, weights, layout, sums, rows, reads, table, params, live):
-    """Join the pieces, update the rows, sweep inside the tile, propose."""
-    offset = uint64(params.offset)
+def _after_gather(me, team, counter, csr, weights, opened, sends, sums, rows, reads, table, params, live):
+    """Join the pieces, update the rows, and begin to sweep, or propose what rows have now."""
+    place, layout, proposed = opened.place, opened.layout, opened.proposed
+    offset = uint64(place.offset)
     barrier(counter, team, 2)
     if me == 0:
         join_pieces(
             params.edges, params.nonempty, csr.row_ptr, csr.segments, sums.pushes, sums.proposals,
-            params.owned + 1, params.carry, params.carry_proposed,
+            place.owned + 1, params.carry, params.carry_proposed,
         )  # fmt: skip
-    local = params.both and params.sweeps > 1
     barrier(counter, team, 3)
-    phase = 3
-    if local and not params.has_layout:
-        _make_layout(me, team, counter, params, csr, weights, layout, sums, rows)
-        phase = 4
+    if params.local and not params.has_layout:
+        _make_layout(me, team, params, csr, weights, opened, sums, rows)
     out = np.empty(ROW_BLOCK, np.float64)
-    blocks = sums.blocks.shape[0]
+    blocks = opened.blocks.shape[0]
     mine = range(blocks * me // team, blocks * (me + 1) // team)
     for b in mine:
         begin = uint64(b * ROW_BLOCK)
-        end = uint64(min(b * ROW_BLOCK + ROW_BLOCK, params.owned))
+        end = uint64(min(b * ROW_BLOCK + ROW_BLOCK, place.owned))
         update_block(
             begin, end, offset, rows, table, params.uniform, sums.pushes, params.damping, params.base,
-            params.spread, params.slot, live, sums.blocks[b], out,
+            params.spread, params.slot, live, opened.blocks[b], out,
         )  # fmt: skip
         if params.both:
-            begin_sweeps(begin, end, offset, rows, sums.proposals, params.damping, sums.proposed)
-    if local:
-        _local_sweeps(me, team, counter, phase, params, layout, sums)
-    for b in mine:
-        begin = uint64(b * ROW_BLOCK)
-        end = uint64(min(b * ROW_BLOCK + ROW_BLOCK, params.owned))
-        if params.both:
-            end_sweeps(
-                begin, end, uint64(params.first), offset, rows, reads, table, params.scale, sums.proposed,
-                params.slot, out,
-            )  # fmt: skip
-        if params.peaks:
-            _note_peaks(begin, end, offset, rows, params, live, sums.blocks[b])
+            begin_sweeps(begin, end, offset, rows, sums.proposals, params.damping, proposed)
+    if not params.local:
+        _end_rows(mine, opened, rows, reads, table, params, live, out)
+        return
+    if me == 0:
+        proposed[place.owned] = float32(0.0)
+    barrier(counter, team, 4)
+    for region in _regions_of(me, team):
+        start_region(region, layout, place, proposed, opened.start, opened.value, sends)
 
 
 @inner()
-def _make_layout(me, team, counter, params, csr, weights, layout, sums, rows):
-    mine = range(TILE_REGIONS * me // team, TILE_REGIONS * (me + 1) // team)
-    degree = rows.degree[uint64(params.offset) : uint64(params.offset + params.owned)]
-    for region in mine:
+def _regions_of(me, team):
+    return range(TILE_REGIONS * me // team, TILE_REGIONS * (me + 1) // team)
+
+
+@inner()
+def _make_layout(me, team, params, csr, weights, opened, sums, rows):
+    for region in _regions_of(me, team):
         permute_region(
             region, params.edges, params.nonempty, csr.row_ptr, csr.segments, csr.columns, weights,
-            params.first, params.owned, degree, params.damping, sums.counts, sums.places, sums.tally[region],
-            layout,
+            opened.place, rows.degree, params.damping, sums.counts, sums.places, sums.tally[region],
+            opened.layout,
         )  # fmt: skip
-    barrier(counter, team, 4)
-    for region in mine:
         fill_region(
-            region, csr.row_ptr, csr.columns, weights, params.first, params.owned, degree, params.damping,
-            layout.row_at.size, sums.places, layout,
+            region, csr.row_ptr, csr.columns, weights, opened.place, rows.degree, params.damping, sums.places,
+            opened.layout,
         )  # fmt: skip
+
+
+@entry()
+def sweep_together(board, *args):
+    """Sweep tiles that lie side by side, and end the first."""
+    return parallel_region(board, _sweep_together, args)
 
 
 @inner()
-def _local_sweeps(me, team, counter, phase, params, layout, sums):
-    """The products inside the tile after the gathering one; begins and ends with all threads done."""
-    start, value, sends = sums.start, sums.value, sums.sends
-    if me == 0:
-        sends[start.size - 1] = float32(0.0)
-        sums.proposed[params.owned] = float32(0.0)
-    phase += 1
-    barrier(counter, team, phase)
-    mine = range(TILE_REGIONS * me // team, TILE_REGIONS * (me + 1) // team)
-    for region in mine:
-        start_region(region, layout, sums.proposed, start, value, sends)
-    for turn in range(1, params.sweeps):
-        phase += 1
-        barrier(counter, team, phase)
-        for region in mine:
-            sweep_region(region, layout, start, value, sends)
-        if turn < params.sweeps - 1:
+def _sweep_together(me, team, counter, tiles, turns, ends, sends, rows, reads, table, params, live):
+    """Sweep each tile so many times, in turns; if the first `ends`, its rows propose what they have."""
+    phase = 0
+    mine = _regions_of(me, team)
+    for turn in range(max(turns)):
+        for k in range(len(tiles)):
+            if turn >= turns[k]:
+                continue
+            tile = tiles[k]
+            for region in mine:
+                sweep_region(region, tile.layout, tile.place, tile.start, tile.value, sends)
             phase += 1
             barrier(counter, team, phase)
             for region in mine:
-                commit_region(region, layout, sends)
+                commit_region(region, tile.layout, tile.place, sends)
+            phase += 1
+            barrier(counter, team, phase)
+    if not ends:
+        return
+    tile = tiles[0]
     for region in mine:
-        unpermute_region(region, layout, value, sums.proposed)
-    phase += 1
-    barrier(counter, team, phase)
+        unpermute_region(region, tile.layout, tile.value, tile.proposed)
+    barrier(counter, team, phase + 1)
+    blocks = tile.blocks.shape[0]
+    out = np.empty(ROW_BLOCK, np.float64)
+    blocks_of_mine = range(blocks * me // team, blocks * (me + 1) // team)
+    _end_rows(blocks_of_mine, tile, rows, reads, table, params, live, out)
+
+
+@inner()
+def _end_rows(blocks, tile, rows, reads, table, params, live, out):
+    """Store what rows propose, if they do, and what numbers of a byte have to hold."""
+    offset, owned = uint64(tile.place.offset), tile.place.owned
+    for b in blocks:
+        begin = uint64(b * ROW_BLOCK)
+        end = uint64(min(b * ROW_BLOCK + ROW_BLOCK, owned))
+        if params.both:
+            end_sweeps(
+                begin, end, uint64(tile.place.first), offset, rows, reads, table, params.scale, tile.proposed,
+                params.slot, out,
+            )  # fmt: skip
+        if params.peaks:
+            _note_peaks(begin, end, offset, rows, params, live, tile.blocks[b])
 
 
 @inner()
