@@ -48,7 +48,7 @@ class ReferenceState:
 
 @dataclass
 class ReferenceGatherVector:
-    """Push and proposal of each node, and the stripe whose tiles are being swept."""
+    """Push and proposal of each node, and the stripe that has tiles which are still to propose."""
 
     numbers: NDArray[np.generic]
     swept: ReferenceState | None = None
@@ -179,7 +179,6 @@ class ReferenceBackend(HostBackend):
         columns, lengths, weights = tile
         if reads.swept is not None and reads.swept is not state:
             reads.swept.end_sweeps()
-        reads.swept = state
         row = np.repeat(np.arange(len(lengths)), lengths)
         pushed = widen(reads.numbers[columns, 0], spec.reads, step.scale) * weights
         delivered = np.bincount(row, pushed, minlength=len(lengths))
@@ -244,6 +243,7 @@ class ReferenceBackend(HostBackend):
             edges = TileEdges(inside, lengths, weights, owned, slice(*(beside - spec.row_begin)), factors)
             state.open_tiles.append(OpenTile(edges, start, state.sends))
             self._sweep_open(state, reads, step)
+            reads.swept = state
             state.end_open = partial(self._end_open, state, reads, step)
         return proposed
 
@@ -265,6 +265,7 @@ class ReferenceBackend(HostBackend):
         for later in range(1, TOGETHER):
             self._sweep_open(state, reads, step, later)
         state.sends[:] = 0
+        reads.swept = None
 
     def _end_tile(
         self,

@@ -46,6 +46,10 @@ MIN_LOCALITY = 0.05
 """Share of edges inside tiles, of those that would not be there at random, from which on sweeps pay: 0.07 of
 documentation and a small web, 0.13 of a social graph, 0.17 of citations, 0.9 of a crawl, and 0 of R-MAT."""
 
+TOGETHER_TILES = 8
+"""Tiles of a stripe, two a section, from which on it is swept as often as if it were the only one: four
+stripes of a crawl in 50 tiles took 21 passes with four sweeps and 16 with six; of one in seven, 25 and 22."""
+
 COMPONENT_PASSES = 2
 """Passes of ``components``: each takes five to six digits."""
 
@@ -183,11 +187,12 @@ def passes_from(bounds: Sequence[float], tol: float, predicted: int) -> int:
     return max(predicted, done + 1)
 
 
-def sweeps_for(local_share: float, tiles: int) -> int:
+def sweeps_for(local_share: float, tiles: int, stripes: int = 1) -> int:
     """Products inside tiles that pay on processors: several if more of the edges stay there than at random.
 
     With six, crawls, citation, social, call and package graphs need 10 to 40 % fewer passes than with four,
-    and with seven at most a tenth fewer than with six.
+    and with seven at most a tenth fewer than with six. In several stripes of few tiles, proposals are
+    exchanged so often that hardly any tiles are swept together, and more than four save next to nothing.
 
     If few do, passes that gather proposals beside pushes take two to four times as long as others once a
     graph is larger than the caches, and save less: two cores ranked R-MAT of 65 million edges, 2 % of them
@@ -198,7 +203,9 @@ def sweeps_for(local_share: float, tiles: int) -> int:
         return 1
     # Of as many tiles of a random graph.
     anyway = 1 / tiles
-    return 6 if local_share - anyway >= MIN_LOCALITY * (1 - anyway) else 3
+    if local_share - anyway < MIN_LOCALITY * (1 - anyway):
+        return 3
+    return 6 if stripes == 1 or tiles >= TOGETHER_TILES * stripes else 4
 
 
 def sweeps_on_device(local_share: float, *, small: bool = False) -> int:

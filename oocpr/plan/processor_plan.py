@@ -40,7 +40,7 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
         stripes = default_stripes(stats.edges, stats.tiles, workers)
     bounds = request.bounds or stripe_tiles(stats.tiles, stripes)
     mixed = request.method == "mixed"
-    sweeps = (request.sweeps or sweeps_for(stats.local_share, stats.tiles)) if mixed else 1
+    sweeps = (request.sweeps or sweeps_for(stats.local_share, stats.tiles, stripes)) if mixed else 1
     proposals = sweeps > 1
 
     def need(remembered: int) -> Need:

@@ -22,6 +22,10 @@ DAMPING = 0.85
 ROWS, DEGREE = 10, 8
 
 
+def room() -> list[Scratch]:
+    return [Scratch() for _ in range(SWEPT_TILES)]
+
+
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(0, 100), st.integers(2, 30))
 def test_each_tile_is_swept_as_often_as_asked_and_then_proposes(owned, begin, sweeps):
     bounds = begin + np.cumsum([0, *owned])
@@ -39,7 +43,7 @@ def test_each_tile_is_swept_as_often_as_asked_and_then_proposes(owned, begin, sw
 
     for first, rows in zip(bounds, owned, strict=False):
         if rows:
-            window.make_room(Scratch)
+            window.make_room(room)
             place, _ = window.come(int(first), rows)
             window.tiles.append(SimpleNamespace(place=place))
             step(0)
@@ -56,7 +60,7 @@ def test_a_tile_reads_what_those_beside_it_send_and_zero_of_others(owned, begin)
     window = SweepWindow(bounds, sweeps=2)
     sent = {}
     for first, rows in zip(bounds.tolist(), owned, strict=False):
-        window.make_room(Scratch)
+        window.make_room(room)
         place, _ = window.come(first, rows)
         window.tiles.append(SimpleNamespace(place=place))
         for row in range(first, first + rows):

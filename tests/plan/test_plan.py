@@ -221,6 +221,7 @@ def test_sweeps_are_chosen_by_the_share_inside_tiles_unless_asked_for():
     assert [streamed_sweeps(*of) for of in graphs] == [4, 2, 6, 4, 2, 1]
     assert [streamed_sweeps(*of, overlap=False) for of in graphs] == [4, 2, 6, 3, 1, 1]
     assert plan(2**40).sweeps == sweeps_for(0.25, FACTS.tiles) == 6
+    assert [plan(2**40, replace(FACTS, local_share=0.6), stripes=of).sweeps for of in (1, 2, 3)] == [6, 6, 4]
     assert plan(2**40, replace(FACTS, local_share=0.07)).sweeps == 1
     assert plan(2**40, sweeps=2).sweeps == 2
     # Four of the other fifteen tiles are beside one.

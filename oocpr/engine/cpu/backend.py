@@ -81,7 +81,7 @@ class CpuState:
 class CpuGatherVector:
     """What rows gather: push of each node, or push and proposal side by side; zeros after the last node.
 
-    `swept` is the stripe whose tiles are being swept.
+    `swept` is the stripe that has tiles which are still to propose.
     """
 
     numbers: NDArray[np.generic]
@@ -143,6 +143,7 @@ class CpuBackend(HostBackend):
     def __init__(self, threads: int | None, edges: int = 0, *, streams: bool = False) -> None:
         self._team = Team(threads or default_threads(edges, streams=streams))
         self._scratch: list[Scratch] = []
+        self._rooms: list[list[Scratch]] = []
 
     def allocate(
         self,
@@ -255,7 +256,6 @@ class CpuBackend(HostBackend):
             raise DamagedError(f"a tile has {packed.segments} segments where {owned + 1} belong.")
         if reads.swept is not None and reads.swept is not state:
             reads.swept.end_sweeps()
-        reads.swept = state
         scratch = self._spare_scratch()
         window = self._window_of(state, step)
         first_open, visible_from = rows[0], step.visible_from(spec)
@@ -296,7 +296,8 @@ class CpuBackend(HostBackend):
         if window is not None and local:
             window.tiles.append(opened)
             self._sweep_open(window, ended)
-            state.end_open = partial(self._end_open, window, ended)
+            reads.swept = state
+            state.end_open = partial(self._end_open, window, reads, ended)
         carry = float(sums.pushes[owned]), float(sums.proposals[owned]) if sums.proposals.size else 0.0
         return SweptTile(carry, opened.blocks, int(marks.sum()) if step.key else None)
 
@@ -317,7 +318,7 @@ class CpuBackend(HostBackend):
         place = TilePlace.alone(rows[0], owned, rows[0] - spec.row_begin)
         if scratch is None:
             assert window is not None
-            window.make_room(self._spare_scratch)
+            window.make_room(self._spare_room)
             place, scratch = window.come(rows[0], owned)
         layout = tile.layout
         if layout is None:
@@ -337,11 +338,12 @@ class CpuBackend(HostBackend):
         if ends:
             tiles.pop(0)
 
-    def _end_open(self, window: SweepWindow, ended: Sequence[Any]) -> None:
+    def _end_open(self, window: SweepWindow, reads: CpuGatherVector, ended: Sequence[Any]) -> None:
         """Sweep the open tiles of a stripe with nothing behind them until all have proposed."""
         for later in range(1, SWEPT_TILES):
             self._sweep_open(window, ended, later)
-        self._scratch += window.leave()
+        self._rooms.append(window.leave())
+        reads.swept = None
 
     def multiply_tile(
         self,
@@ -391,6 +393,13 @@ class CpuBackend(HostBackend):
             return self._scratch.pop()
         except IndexError:
             return Scratch()
+
+    def _spare_room(self) -> list[Scratch]:
+        """Room for tiles that are swept together, apart from where tiles are decoded."""
+        try:
+            return self._rooms.pop()
+        except IndexError:
+            return [Scratch() for _ in range(SWEPT_TILES)]
 
     def sums(self, state: CpuState, swept: Sequence[SweptTile], step: SweepStep) -> TileSums:
         """See Backend."""

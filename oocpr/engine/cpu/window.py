@@ -61,10 +61,10 @@ class SweepWindow:
         """First row of the tiles that have not proposed, if one comes whose first row this is."""
         return self.tiles[0].place.first if self.tiles else first
 
-    def make_room(self, spare: Callable[[], Scratch]) -> None:
-        """Take as much room as the sweeps of a pass need, unless that was done; nothing is sent yet."""
+    def make_room(self, spare: Callable[[], list[Scratch]]) -> None:
+        """Take room for SWEPT_TILES tiles, unless that was done; nothing is sent yet."""
         if not self._scratch:
-            self._scratch = [spare() for _ in range(SWEPT_TILES)]
+            self._scratch = spare()
             # Padding reads the last.
             self.sends = self._scratch[0].take("sends", 2 * self._ring_rows + 1, np.float32)
             self.sends[:] = 0
