@@ -257,20 +257,19 @@ class CpuBackend(HostBackend):
         if reads.swept is not None and reads.swept is not state:
             reads.swept.end_sweeps()
         scratch = self._spare_scratch()
-        window = self._window_of(state, step)
-        first_open, visible_from = rows[0], step.visible_from(spec)
-        if window is not None:
-            first_open = window.first_open(rows[0])
-        local = window is not None and owned > 0
-        has_layout = tile.layout is not None
-        opened = self._open(state, tile, rows, step, scratch if not local else None)
+        window, visible_from = self._window_of(state, step), step.visible_from(spec)
+        first_open = rows[0] if window is None else window.first_open(rows[0])
+        if not owned:
+            window = None
+        local, has_layout = window is not None, tile.layout is not None
+        opened = self._open(spec, tile, rows, len(step.live), scratch, window)
         sums = scratch.sums(packed, owned, both=spec.proposals, permuting=local and not has_layout)
         params = SweepParams(
             packed.edges, packed.nonempty, visible_from, first_open - visible_from, spec.nodes, local,
             has_layout, spec.proposals, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot,
             spec.reads == "bits8", step.scale, step.key, *carry,
         )  # fmt: skip
-        sends = window.sends if window is not None and local else _NO_SENDS
+        sends = _NO_SENDS if window is None else window.sends
         ended = state.rows, reads.numbers, _table(step.scale), params, np.array(step.live, np.int64)
         team = self._team.size
         marks = np.zeros(team, np.uint64)
@@ -293,7 +292,7 @@ class CpuBackend(HostBackend):
             tile.csr = tile.csr._replace(columns=_EMPTY)
             tile.weights = None if weights is None else without_data(weights)
         self._scratch.append(scratch)
-        if window is not None and local:
+        if window is not None:
             window.tiles.append(opened)
             self._sweep_open(window, ended)
             reads.swept = state
@@ -310,22 +309,28 @@ class CpuBackend(HostBackend):
         return state.window
 
     def _open(
-        self, state: CpuState, tile: CpuTile, rows: tuple[int, int], step: SweepStep, scratch: Scratch | None
+        self,
+        spec: StripeSpec,
+        tile: CpuTile,
+        rows: tuple[int, int],
+        live: int,
+        scratch: Scratch,
+        window: SweepWindow | None,
     ) -> OpenTile:
-        """What a tile has while it is swept, in `scratch`, or if it is swept together with others."""
-        spec, owned, window = state.spec, rows[1] - rows[0], state.window
-        local = scratch is None
+        """What a tile has until it proposes: in `scratch`, or in a window if it is swept there."""
+        owned = rows[1] - rows[0]
         place = TilePlace.alone(rows[0], owned, rows[0] - spec.row_begin)
-        if scratch is None:
-            assert window is not None
+        if window is not None:
             window.make_room(self._spare_room)
             place, scratch = window.come(rows[0], owned)
         layout = tile.layout
         if layout is None:
-            own = Scratch() if tile.slices is not None and local else scratch
-            layout = own.layout(tile.packed, owned, wanted=local, weighted=tile.weights is not None)
-        proposed, start, value = scratch.rows(owned, both=spec.proposals, local=local)
-        blocks = np.zeros((-(-owned // ROW_BLOCK), 2 + 3 * len(step.live)))
+            # Of a tile that stays it does, too.
+            own = Scratch() if window is not None and tile.slices is not None else scratch
+            weighted = tile.weights is not None
+            layout = own.layout(tile.packed, owned, wanted=window is not None, weighted=weighted)
+        proposed, start, value = scratch.rows(owned, both=spec.proposals, local=window is not None)
+        blocks = np.zeros((-(-owned // ROW_BLOCK), 2 + 3 * live))
         return OpenTile(place, layout, proposed, start, value, blocks)
 
     def _sweep_open(self, window: SweepWindow, ended: Sequence[Any], later: int = 0) -> None:
