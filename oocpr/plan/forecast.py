@@ -196,8 +196,7 @@ def sweeps_for(local_share: float, tiles: int, stripes: int = 1) -> int:
 
     If few do, passes that gather proposals beside pushes take two to four times as long as others once a
     graph is larger than the caches, and save less: two cores ranked R-MAT of 65 million edges, 2 % of them
-    inside tiles, with none, two and four in 15, 11 and 11 passes and in 3.3, 6.3 and 6.4 s; a shuffled crawl
-    of 52 million, 5 % inside, took 92, 45 and 45 passes and 8, 16 and 17 s.
+    inside tiles, with none, two and four in 15, 11 and 11 passes and in 3.3, 6.3 and 6.4 s.
     """
     if local_share < RANDOM_SHARE:
         return 1
