@@ -38,7 +38,7 @@ class StripeSpec:
 
     `slots` passes are remembered by mixing; `proposals` are made by method ``mixed``. `stored_tiles` is how
     many tiles of the store these are; 0 if each is one. `tile_rows`: first row of each tile, and the row
-    behind the last; int64.
+    behind the last; int64. `exchanging`: whether rows read what other stripes propose in the same pass.
     """
 
     first_tile: int
@@ -51,6 +51,7 @@ class StripeSpec:
     reads: str
     stored_tiles: int = 0
     tile_rows: NDArray[np.int64] = field(default_factory=_no_rows, compare=False)
+    exchanging: bool = False
 
     @property
     def borders(self) -> int:
@@ -263,6 +264,15 @@ class Backend(Protocol):
 
 class HostBackend(Backend, Protocol):
     """A backend that computes in memory of the host, where tiles are read."""
+
+    def show_open(self, state: Any, reads: Any, row_end: int, step: SweepStep) -> int:
+        """Put what rows propose so far whose tiles are still swept where others gather it.
+
+        Returns the first of these rows; `row_end`, one past the last that have come, if there are none.
+        """
+
+    def reread(self, state: Any, reads: Any, step: SweepStep) -> None:
+        """Let the tiles that are still swept have what rows of other stripes propose now."""
 
     def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> Any:
         """Check a tile's bytes and take what a sweep needs of them; raises DamagedError.

@@ -134,8 +134,6 @@ class ReferenceBackend(HostBackend):
         self, reads: ReferenceGatherVector, row_begin: int, row_end: int
     ) -> NDArray[np.generic]:
         """See Backend."""
-        if reads.swept is not None:
-            reads.swept.end_sweeps()
         taken = reads.numbers[row_begin:row_end, 1].copy()
         reads.numbers[row_begin:row_end, 1] = 0
         return taken
@@ -145,6 +143,20 @@ class ReferenceBackend(HostBackend):
     ) -> None:
         """See Backend."""
         reads.numbers[row_begin : row_begin + len(proposals), 1] = proposals
+
+    def show_open(
+        self, state: ReferenceState, reads: ReferenceGatherVector, row_end: int, step: SweepStep
+    ) -> int:
+        """See HostBackend."""
+        for tile in state.open_tiles:
+            self._show(state, reads, tile.rows, tile.value, step)
+        return state.open_tiles[0].rows.start + state.spec.row_begin if state.open_tiles else row_end
+
+    def reread(self, state: ReferenceState, reads: ReferenceGatherVector, step: SweepStep) -> None:
+        """See HostBackend."""
+        for tile in state.open_tiles:
+            tile.read_others(reads.numbers[:, 1], state.spec, step)
+            tile.restart(state.sends)
 
     def prepare(
         self,
@@ -177,7 +189,7 @@ class ReferenceBackend(HostBackend):
         spec = state.spec
         begin, end = rows
         columns, lengths, weights = tile
-        if reads.swept is not None and reads.swept is not state:
+        if reads.swept is not None and reads.swept is not state and not spec.exchanging:
             reads.swept.end_sweeps()
         row = np.repeat(np.arange(len(lengths)), lengths)
         pushed = widen(reads.numbers[columns, 0], spec.reads, step.scale) * weights
@@ -224,10 +236,7 @@ class ReferenceBackend(HostBackend):
         columns, _, weights = tile
         owned = slice(begin - spec.row_begin, end - spec.row_begin)
         first = state.open_tiles[0].rows.start + spec.row_begin if state.open_tiles else begin
-        if step.exchanged:
-            visible = (columns < first) | (columns >= spec.row_end)
-        else:
-            visible = (columns < first) & (columns >= spec.row_begin)
+        visible = (columns < first) & (columns >= spec.row_begin)
         numbers = widen(reads.numbers[columns[visible], 1], spec.reads, step.scale) * weights[visible]
         proposed = np.zeros(end - begin + 1)
         np.add.at(proposed, row[visible], numbers)
@@ -241,7 +250,11 @@ class ReferenceBackend(HostBackend):
             inside = columns.astype(np.int64) - spec.row_begin
             factors = step.damping / state.degree
             edges = TileEdges(inside, lengths, weights, owned, slice(*(beside - spec.row_begin)), factors)
-            state.open_tiles.append(OpenTile(edges, start, state.sends))
+            opened = OpenTile(edges, start)
+            if spec.exchanging:
+                proposed[-1] += opened.read_others(reads.numbers[:, 1], spec, step)
+            opened.open(state.sends)
+            state.open_tiles.append(opened)
             self._sweep_open(state, reads, step)
             reads.swept = state
             state.end_open = partial(self._end_open, state, reads, step)
@@ -276,10 +289,20 @@ class ReferenceBackend(HostBackend):
         step: SweepStep,
     ) -> None:
         """Let others read what rows of a tile propose."""
-        spec = state.spec
         if step.slot >= 0:
             state.steps[step.slot, owned] = state.pushed[owned] + proposal - state.proposal[owned]
         state.proposal[owned] = proposal
+        self._show(state, reads, owned, proposal, step)
+
+    def _show(
+        self,
+        state: ReferenceState,
+        reads: ReferenceGatherVector,
+        owned: slice,
+        proposal: NDArray[np.float64],
+        step: SweepStep,
+    ) -> None:
+        spec = state.spec
         rows = slice(owned.start + spec.row_begin, owned.stop + spec.row_begin)
         reads.numbers[rows, 1] = narrow(proposal / state.degree[owned], spec.reads, step.scale)
 
@@ -345,26 +368,53 @@ class TileEdges(NamedTuple):
 class OpenTile:
     """A tile that is swept; a row's edge to itself is solved for.
 
-    `start` is what its rows have from outside, and `sends` what each row of the stripe sends along its edges.
+    `start` is what its rows have from outside, and `sends`, below, what each row of the stripe sends along
+    its edges.
 
     Examples
     --------
     >>> ring = np.array([1, 0]), np.array([1, 1, 0], np.uint32)  # two rows with edges to each other
     >>> whole, sends = slice(0, 2), np.zeros(2)
-    >>> tile = OpenTile(TileEdges(*ring, np.ones(2), whole, whole, np.full(2, 0.5)), np.ones(2), sends)
+    >>> tile = OpenTile(TileEdges(*ring, np.ones(2), whole, whole, np.full(2, 0.5)), np.ones(2))
+    >>> tile.open(sends)
     >>> tile.sweep(sends)
     >>> tile.sweep(sends)
     >>> tile.value
     array([1.75, 1.75])
     """
 
-    def __init__(self, edges: TileEdges, start: NDArray[np.float64], sends: NDArray[np.float64]) -> None:
-        self.rows, self._edges, self._start = edges.rows, edges, start
+    def __init__(self, edges: TileEdges, start: NDArray[np.float64]) -> None:
+        self.rows, self._edges = edges.rows, edges
+        self._own = self._start = start
         self._gains = _gains(edges)
         self._groups = [list(_groups(edges, region)) for region in range(REGIONS)]
         self._bounds = [_bounds(edges, region) for region in range(REGIONS)]
-        self.value = start * self._gains
-        sends[self.rows] = edges.factors[self.rows] * self.value
+        self.value = start.copy()
+
+    def read_others(self, proposals: NDArray[np.generic], spec: StripeSpec, step: SweepStep) -> float:
+        """Begin from what rows of other stripes propose, too; returns what they do to the tail."""
+        edges = self._edges
+        others = np.flatnonzero((edges.columns < 0) | (edges.columns >= spec.rows))
+        sent = widen(proposals[edges.columns[others] + spec.row_begin], spec.reads, step.scale)
+        owner = np.repeat(np.arange(len(edges.lengths)), edges.lengths)[others]
+        read = np.bincount(owner, sent * edges.weights[others], minlength=len(edges.lengths))
+        self._start = self._own + step.damping * read[:-1]
+        return float(read[-1])
+
+    def open(self, sends: NDArray[np.float64]) -> None:
+        """Let rows send what they begin with."""
+        self._begin_with(np.arange(len(self._start)), sends)
+
+    def restart(self, sends: NDArray[np.float64]) -> None:
+        """Let rows that are not swept send what they begin with now."""
+        swept = [rows for region in self._groups for rows, _, _ in region]
+        idle = np.ones(len(self._start), bool)
+        idle[np.concatenate([*swept, []]).astype(np.int64)] = False
+        self._begin_with(np.flatnonzero(idle), sends)
+
+    def _begin_with(self, rows: NDArray[np.int64], sends: NDArray[np.float64]) -> None:
+        self.value[rows] = self._start[rows] * self._gains[rows]
+        sends[rows + self.rows.start] = self._edges.factors[rows + self.rows.start] * self.value[rows]
 
     def sweep(self, sends: NDArray[np.float64]) -> None:
         """Sweep it once."""

@@ -6,10 +6,13 @@ A pass is a push of all stripes, then a sweep over the tiles of each, then a red
           └─> push(stripe 2)     ─┴─> sweep(stripe 2)     ─┘
 
 Each sweep takes what all stripes have pushed; whoever adds those few sums gets the same numbers. Several
-stripes are swept in sections, between which each gets what the rows of all others propose::
+stripes are swept in sections, after which each gets what the rows of all others propose::
 
     sweep(stripe 0) = section 0 ─┬─proposals─> section 1 ─┬─proposals─> section 2 ──> ...
     sweep(stripe 1) = section 0 ─┴─proposals─> section 1 ─┴─proposals─> section 2 ──> ...
+
+Tiles that processors sweep together stay open over the end of a section. What their rows propose by then is
+exchanged, too, and they read what others propose before they are swept on.
 """
 
 from __future__ import annotations
@@ -171,6 +174,7 @@ class Job:
             if self.layout is None
             else int(self.layout.bounds[last] - self.layout.bounds[first]),
             tile_rows=store.tile_rows[first : last + 1],
+            exchanging=self.plan.exchanging,
         )
 
 
@@ -240,6 +244,9 @@ class StripeGroup:
         """Called after each tile that has been computed or launched, with whether it was read for that."""
         self._claims: list[Future[Claims]] = []
         self._mark_key = job.mark_key
+        # Of each stripe, the first row that may propose something else than at the last exchange, and what it
+        # and those behind it proposed then.
+        self._shown: list[tuple[int, Any]] = []
         self._whole_pass: ResidentPass | None = None
         self.gather_vector = backend.allocate_reads(store.nodes, job.settings.reads, self.specs[0].proposals)
         trace = job.trace
@@ -407,9 +414,9 @@ class StripeGroup:
         step = method.sweep_step(job.settings, state, self._store.nodes, pushed, self._mark_key)
         swept: list[list[Any]] = [[] for _ in self.specs]
         runs: list[PassTraffic] = []
-        if len(self._sections) > 1:
+        if job.plan.exchanges:
             tiles_of_all = [stream.steps(self._computing(swept, step, stream)) for stream in self.streams]
-            runs, launched = yield from self._sweep_sections(tiles_of_all)
+            runs, launched = yield from self._sweep_sections(tiles_of_all, step)
             return partial(self._report, swept, step, runs, launched)
         for number, stream in enumerate(self.streams):
             for _ in self.each_partition(bring=bring):
@@ -420,10 +427,11 @@ class StripeGroup:
         return partial(self._report, swept, step, runs, time.perf_counter() - begun)
 
     def _sweep_sections(
-        self, streams: Sequence[Generator[None, None, PassTraffic]]
+        self, streams: Sequence[Generator[None, None, PassTraffic]], step: SweepStep
     ) -> Generator[list[Numbers], None, tuple[list[PassTraffic], float]]:
         """Sweep section after section; what was read, and seconds without what others are waited for."""
-        rows, end, launched = self._store.tile_rows, len(self._sections) - 1, 0.0
+        exchanges, launched = self._job.plan.exchanges, 0.0
+        self._shown = [(spec.row_begin, None) for spec in self.specs]
         for section, parts in enumerate(self._sections):
             proposals: list[Numbers] = []
             for number, tiles in enumerate(parts):
@@ -432,13 +440,35 @@ class StripeGroup:
                     next(streams[number % len(streams)])
                 launched += time.perf_counter() - begun
                 # Stripes that follow here would read what stripes on other backends do not have yet.
-                if tiles and (section < end or number < len(parts) - 1):
-                    first, last = int(rows[tiles[0]]), int(rows[tiles[-1] + 1])
-                    taken = self.backend.take_proposals(self.gather_vector, first, last)
-                    proposals.append((first, taken))
-            if section < end:
+                if tiles and (section < exchanges or number < len(parts) - 1):
+                    proposals.append(self._take_proposals(number, tiles, step))
+            if section < exchanges:
                 yield proposals
+                begun = time.perf_counter()
+                self._reread(step)
+                launched += time.perf_counter() - begun
         return [returned(stream) for stream in streams], launched
+
+    def _take_proposals(self, number: int, tiles: Sequence[int], step: SweepStep) -> Numbers:
+        """Take what rows propose since the last exchange; others read what they knew until the next one."""
+        vector, bounds = self.gather_vector, self._store.tile_rows
+        first, last = int(bounds[tiles[0]]), int(bounds[tiles[-1] + 1])
+        if isinstance(self.backend, Streams):
+            return first, self.backend.take_proposals(vector, first, last)
+        host = cast("HostBackend", self.backend)
+        first, known = self._shown[number]
+        first_open = host.show_open(self.states[number], vector, last, step)
+        taken = host.take_proposals(vector, first, last)
+        if known is not None:
+            host.put_proposals(vector, first, known)
+        self._shown[number] = first_open, taken[first_open - first :]
+        return first, taken
+
+    def _reread(self, step: SweepStep) -> None:
+        if isinstance(self.backend, Streams):
+            return
+        for state in self.states:
+            cast("HostBackend", self.backend).reread(state, self.gather_vector, step)
 
     @property
     def takes_whole_passes(self) -> bool:

@@ -14,7 +14,7 @@ to 0.36 of it with damping 0.85 and tolerances of 1e-6 and 1e-10, 0.23 in the mi
 damping 0.95; with fewer sweeps, up to 0.6."""
 
 TOGETHER_PASSES = 0.165
-"""The second of these with tiles that are swept together in one stripe: fifteen such graphs needed 0.09 to
+"""The second of these with tiles that are swept together: in one stripe, fifteen such graphs needed 0.09 to
 0.31 with damping 0.85, and 0.06 to 0.32 with 0.95."""
 
 SINGLE_PASSES = (0.12, 0.75, 1.0)
@@ -45,10 +45,6 @@ RANDOM_SHARE = 0.1
 MIN_LOCALITY = 0.05
 """Share of edges inside tiles, of those that would not be there at random, from which on sweeps pay: 0.07 of
 documentation and a small web, 0.13 of a social graph, 0.17 of citations, 0.9 of a crawl, and 0 of R-MAT."""
-
-TOGETHER_TILES = 8
-"""Tiles of a stripe, two a section, from which on it is swept as often as if it were the only one: four
-stripes of a crawl in 50 tiles took 21 passes with four sweeps and 16 with six; of one in seven, 25 and 22."""
 
 COMPONENT_PASSES = 2
 """Passes of ``components``: each takes five to six digits."""
@@ -144,7 +140,7 @@ def predicted_passes(
 
     `pairs` says whether rows gather the proposals of others beside their pushes, `mixing` how many passes
     ``mixed`` remembers if memory is short, `swept` whether tiles that have enough of their edges inside are
-    swept more than once, `together` whether those of one stripe are with the ones beside them.
+    swept more than once, `together` whether they are with the ones beside them.
 
     Examples
     --------
@@ -187,12 +183,11 @@ def passes_from(bounds: Sequence[float], tol: float, predicted: int) -> int:
     return max(predicted, done + 1)
 
 
-def sweeps_for(local_share: float, tiles: int, stripes: int = 1) -> int:
+def sweeps_for(local_share: float, tiles: int) -> int:
     """Products inside tiles that pay on processors: several if more of the edges stay there than at random.
 
     With six, crawls, citation, social, call and package graphs need 10 to 40 % fewer passes than with four,
-    and with seven at most a tenth fewer than with six. In several stripes of few tiles, proposals are
-    exchanged so often that hardly any tiles are swept together, and more than four save next to nothing.
+    and with seven at most a tenth fewer than with six.
 
     If few do, passes that gather proposals beside pushes take two to four times as long as others once a
     graph is larger than the caches, and save less: two cores ranked R-MAT of 65 million edges, 2 % of them
@@ -204,7 +199,7 @@ def sweeps_for(local_share: float, tiles: int, stripes: int = 1) -> int:
     anyway = 1 / tiles
     if local_share - anyway < MIN_LOCALITY * (1 - anyway):
         return 3
-    return 6 if stripes == 1 or tiles >= TOGETHER_TILES * stripes else 4
+    return 6
 
 
 def sweeps_on_device(local_share: float, *, small: bool = False) -> int:

@@ -60,7 +60,8 @@ class Need:
         Of one tile: columns (4 per edge) and weights (WEIGHTED_EDGE_BYTES); sums (8 per row), and where the
         edges of a row that has some are (12). If tiles are swept, sums of proposals and an order of rows (16
         more per row), and of each that is: columns (4 per edge) and weights (4), and positions and proposals
-        of rows (24); and, twice, what rows send of all that any of them may read (4 each).
+        of rows (24); and, twice, what rows send of all that any of them may read (4 each). All that is swept
+        is there once for each of several stripes, with what rows read of others (8 more).
     ring
         Buffers through which tiles pass that stay in the store.
     """
@@ -84,13 +85,13 @@ def run_need(
     """Bytes of a run in one process; rows propose if tiles are swept more than once."""
     nodes, edges = stats.nodes, min(stats.tile_edges, stats.edges)
     swept = sweeps > 1
-    together = min(SWEPT_TILES, stats.tiles) if swept else 0
+    together = min(SWEPT_TILES, stats.tiles - stripes + 1) if swept else 0
     row = 16 + (8 if stats.weighted else 4) + (4 if swept else 0) + (8 if request.personalized else 0)
-    scratch = edges * 4 + _row_scratch(stats, together)
+    scratch = edges * 4 + _row_scratch(stats, together, stripes)
     if swept:
-        scratch += edges * 4 * together + SLICE_PADDING
+        scratch += edges * 4 * together * stripes + SLICE_PADDING
     if stats.weighted:
-        scratch += edges * (WEIGHTED_EDGE_BYTES + 4 * together) + 3 * SLICE_PADDING
+        scratch += edges * (WEIGHTED_EDGE_BYTES + 4 * together * stripes) + 3 * SLICE_PADDING
     return Need(
         base=request.base,
         vectors=nodes * row,
@@ -101,13 +102,14 @@ def run_need(
     )
 
 
-def _row_scratch(stats: GraphStats, together: int) -> int:
-    """Bytes of a tile's rows, and of so many that are swept `together`; see Need."""
+def _row_scratch(stats: GraphStats, together: int, stripes: int) -> int:
+    """Bytes of a tile's rows, and of so many that are swept `together` in each of the stripes; see Need."""
     rows = stats.max_tile_rows + 1
     each = rows * 8 + min(rows, stats.tile_edges, stats.edges) * 12
     if together:
         # An open tile reads from the others beside it, and they from those beside them.
-        each += rows * (16 + 24 * together) + 8 * min(stats.nodes, rows * (3 * together - 2))
+        swept = rows * (24 if stripes == 1 else 32) * together
+        each += rows * 16 + stripes * (swept + 8 * min(stats.nodes, rows * (3 * together - 2)))
     return each
 
 
@@ -217,28 +219,31 @@ def typical_segmented_bytes(need: Need, stats: GraphStats, cached_tiles: int) ->
     return need.base + stats.nodes * 28 + max(cached + ring, stats.nodes * 8) + ALLOCATOR_SLACK
 
 
-def decoded_bytes(stats: GraphStats, swept: bool) -> int:
+def decoded_bytes(stats: GraphStats, swept: bool, stripes: int = 1) -> int:
     """Bytes of a graph's tiles that are kept decoded; if tiles are `swept`, the columns twice more.
 
-    Weights take 8 per edge, and 4 more for sweeps.
+    Weights take 8 per edge, and 4 more for sweeps. Which edges are from other stripes takes 4 per row.
     """
     edges, padding = stats.edges, stats.tiles * SLICE_PADDING
     weights = edges * (12 if swept else 8) + 2 * padding if stats.weighted else 0
-    return edges * (12 if swept else 4) + stats.nodes * 28 + padding + weights
+    rows = stats.nodes * (32 if swept and stripes > 1 else 28)
+    return edges * (12 if swept else 4) + rows + padding + weights
 
 
-def typical_bytes(need: Need, stats: GraphStats, cached_tiles: int, decoded: bool, sweeps: int) -> int:
+def typical_bytes(
+    need: Need, stats: GraphStats, cached_tiles: int, decoded: bool, sweeps: int, stripes: int = 1
+) -> int:
     """Bytes that a run in one process comes to hold, of which `need` and the cache are the most.
 
     Tiles that stay are as large as they are rather than as the largest one, edges that tiles are swept along
     are about as many as the graph has, and little is left over.
     """
     edges = min(stats.tile_edges, stats.edges)
-    together = min(SWEPT_TILES, stats.tiles) if sweeps > 1 else 0
-    near = 4 * stats.near_share()
-    scratch = _row_scratch(stats, together)
+    together = min(SWEPT_TILES, stats.tiles - stripes + 1) if sweeps > 1 else 0
+    near = 4 * min(1.0, stats.near_share(stripes) + stats.outside_share(stripes))
+    scratch = _row_scratch(stats, together, stripes)
     if not decoded:
-        scratch += edges * 4 + int(edges * near * together)
+        scratch += edges * 4 + int(edges * near * together * stripes)
     # Two segments of a decoded weight have no more of the fraction than a float, as a rule.
     weight = 0 if not stats.weighted else 4 if stats.weight_bytes <= 4 * stats.edges else 8
     if decoded:

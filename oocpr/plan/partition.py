@@ -25,8 +25,8 @@ MAX_STRIPES = 64
 MIN_STRIPE_TILES = 4
 """A stripe of fewer tiles proposes little: later tiles use what earlier ones of the stripe proposed."""
 
-MAX_SECTIONS = 4
-"""Most parts of a stripe between which stripes exchange what their rows propose."""
+MAX_SECTIONS, MAX_DEVICE_SECTIONS = 32, 4
+"""Most parts of a stripe after which stripes exchange what their rows propose, on processors and devices."""
 
 MAX_PARTITIONS = 64
 """Column partitions above which a run is refused: all tiles stream once for each, in every pass."""

@@ -18,7 +18,8 @@ from oocpr.plan.memory import (
     typical_scc_bytes,
     typical_segmented_bytes,
 )
-from oocpr.plan.partition import MAX_SECTIONS
+from oocpr.plan.partition import MAX_DEVICE_SECTIONS, MAX_SECTIONS
+from oocpr.plan.request import SWEPT_TILES
 from oocpr.plan.residency import spread_evenly
 from oocpr.plan.ways import way_rows
 from oocpr.units import format_bytes, format_count, format_passes, format_seconds
@@ -66,6 +67,7 @@ class Plan:
     better: Alternative | None = None  # what more memory allows; None if it changes no bit of the ranks
     ways: tuple[Way, ...] = ()  # how devices could take the graph, if that was asked
     fpga_seconds: float | None = None  # of a product on the FPGA of `oocpr.plan.fpga`, if that was asked
+    sampled: bool = False  # whether it is of some tiles of another plan's stripes, which exchange nothing
 
     @property
     def device(self) -> DeviceTiers | None:
@@ -73,12 +75,26 @@ class Plan:
         return self.devices[0] if len(self.devices) == 1 else None
 
     @property
+    def exchanging(self) -> bool:
+        """Whether stripes exchange what rows propose while they are swept."""
+        gathered = self.method == "mixed" and self.proposals and all(tiers.pairs for tiers in self.devices)
+        return gathered and len(self.stripes) > 1 and not self.sampled
+
+    @property
     def sections(self) -> int:
         """Parts in which a pass takes each stripe; stripes exchange what rows propose between them."""
-        gathered = self.method == "mixed" and self.proposals and all(tiers.pairs for tiers in self.devices)
-        if not gathered or len(self.stripes) == 1:
+        if not self.exchanging:
             return 1
-        return min(MAX_SECTIONS, max(last - first for first, last in self.stripes))
+        longest = max(last - first for first, last in self.stripes)
+        if self.devices:
+            return min(MAX_DEVICE_SECTIONS, longest)
+        # Tiles that come in a section are still open at its end, but for the first of three.
+        return min(MAX_SECTIONS, longest // (SWEPT_TILES - 1) + 1)
+
+    @property
+    def exchanges(self) -> int:
+        """How often stripes exchange proposals in a pass: after each section, on devices but for the last."""
+        return self.sections - bool(self.devices) if self.exchanging else 0
 
     @property
     def shares_devices(self) -> bool:
@@ -223,7 +239,9 @@ class Plan:
             return self.need.base + sum(tiers.typical_host for tiers in self.devices)
         if self.method in SEGMENTED_METHODS:
             return typical_segmented_bytes(self.need, self.stats, self.cached_tiles)
-        return typical_bytes(self.need, self.stats, self.cached_tiles, self.decoded, self.sweeps)
+        return typical_bytes(
+            self.need, self.stats, self.cached_tiles, self.decoded, self.sweeps, len(self.stripes)
+        )
 
     @property
     def passes(self) -> int:
@@ -233,8 +251,13 @@ class Plan:
     @property
     def gathers(self) -> float:
         """Edges gathered per pass, sweeps included, in units of the graph's edges; those are estimated."""
-        share = self.stats.local_share if self.devices else self.stats.near_share(len(self.stripes))
-        return 1 + (self.sweeps - 1) * share
+        if self.devices:
+            return 1 + (self.sweeps - 1) * self.stats.local_share
+        stripes = len(self.stripes)
+        swept = (self.sweeps - 1) * self.stats.near_share(stripes)
+        # When a tile comes, and twice in a section.
+        reread = 1 + 2 * self.exchanges * stripes / self.stats.tiles if self.exchanging else 0
+        return 1 + swept + reread * self.stats.outside_share(stripes)
 
     def resident(self, stripe: int) -> frozenset[int]:
         """Tiles of a stripe that stay in memory."""

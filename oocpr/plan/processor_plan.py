@@ -40,7 +40,7 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
         stripes = default_stripes(stats.edges, stats.tiles, workers)
     bounds = request.bounds or stripe_tiles(stats.tiles, stripes)
     mixed = request.method == "mixed"
-    sweeps = (request.sweeps or sweeps_for(stats.local_share, stats.tiles, stripes)) if mixed else 1
+    sweeps = (request.sweeps or sweeps_for(stats.local_share, stats.tiles)) if mixed else 1
     proposals = sweeps > 1
 
     def need(remembered: int) -> Need:
@@ -55,7 +55,7 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
         remembered -= 1
     needed = need(remembered)
     left = request.memory - needed.total
-    decoded = decoded_bytes(stats, sweeps > 1) <= left
+    decoded = decoded_bytes(stats, sweeps > 1, stripes) <= left
     cached = stats.tiles if decoded else fitting_tiles(stats.tiles, stats.max_tile_bytes, left)
 
     def passes(remembered: int) -> Passes:
@@ -64,7 +64,7 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
         mixing = remembered if remembered < wanted else None
         return predicted_passes(
             request.damping, request.tol, method, stats.local_share, mixing=mixing, swept=proposals,
-            together=stripes == 1,
+            together=True,
         )  # fmt: skip
 
     better = None

@@ -35,6 +35,10 @@ class GraphStats:
         beside = min(2 * (SWEPT_TILES - 1), -(-self.tiles // stripes) - 1)
         return self.local_share + (1 - self.local_share) * min(1.0, beside / max(1, self.tiles - 1))
 
+    def outside_share(self, stripes: int) -> float:
+        """Share of edges from one stripe to another, if all that leave their tile end anywhere."""
+        return (1 - self.local_share) * (1 - 1 / stripes)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:

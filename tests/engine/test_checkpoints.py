@@ -236,7 +236,7 @@ def test_a_checkpoint_of_stripes_that_exchanged_less_is_refused(
         if stripes == 1:
             assert oocpr.pagerank(path, **how, resume=True).run.converged
             continue
-        with pytest.raises(UsageError, match="is of a run with sections None, and this one has"):
+        with pytest.raises(UsageError, match="is of a run with exchanges 1, and this one has"):
             oocpr.pagerank(path, **how, resume=True)
 
 

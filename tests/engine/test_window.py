@@ -13,6 +13,7 @@ from oocpr.engine.cpu.scratch import Scratch
 from oocpr.engine.cpu.window import SweepWindow
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Job
+from oocpr.plan.partition import section_tiles
 from oocpr.plan.request import SWEPT_TILES
 
 from .digraphs import Digraph
@@ -114,3 +115,53 @@ def test_tiles_that_are_swept_very_often_are_solved_three_at_a_time(stored, back
         assert two.residual <= 1e-6 * one.residual
     else:
         assert three.residual < two.residual
+
+
+def proposals_of(residual, links, bounds, plan):
+    """What rows propose if open tiles of a stripe are solved exactly whenever they are swept."""
+    stripes, values, known = plan.stripes, np.zeros(len(residual)), np.zeros(len(residual))
+    opened: list[list[int]] = [[] for _ in stripes]
+
+    def rows(tiles):
+        return np.concatenate([np.arange(bounds[tile], bounds[tile + 1]) for tile in tiles])
+
+    def solve(stripe):
+        first, last = stripes[stripe]
+        own = np.arange(bounds[first], bounds[last])
+        now = rows(opened[stripe])
+        closed = np.setdiff1d(np.arange(own[0], now[0]), now)
+        outside = np.setdiff1d(np.arange(len(residual)), own)
+        given = residual[now] + links[np.ix_(now, closed)] @ values[closed]
+        given += links[np.ix_(now, outside)] @ known[outside]
+        values[now] = np.linalg.solve(np.eye(len(now)) - links[np.ix_(now, now)], given)
+
+    for section in range(plan.sections):
+        for stripe, bounds_of in enumerate(stripes):
+            for tile in section_tiles(bounds_of, plan.sections, section):
+                opened[stripe].append(tile)
+                solve(stripe)
+                if len(opened[stripe]) == SWEPT_TILES:
+                    opened[stripe].pop(0)
+        known = values.copy()
+    for stripe in range(len(stripes)):
+        solve(stripe)
+    return values
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("kept", ["decoded", "none"])
+@pytest.mark.parametrize(("tiles", "stripes"), [(2, 2), (5, 2), (9, 2), (7, 3)])
+def test_open_tiles_read_what_other_stripes_propose(stored, backend, kept, tiles, stripes):
+    graph = regular_digraph(tiles, seed=tiles)
+    store = stored(graph, ROWS * DEGREE)
+    settings = Settings(reads="float64", mixing=0, sweeps=200)
+    teleport = np.arange(1.0, store.nodes + 1)
+    teleport /= teleport.sum()
+    plan = plan_of(store, settings, sweeps=200, kept=kept, personalized=True, stripes=stripes)
+    assert plan.exchanges == plan.sections
+    job = Job("", plan=plan, settings=settings, backend=backend, teleport=teleport)
+    one, two = passes(job, store, 2)
+    links = np.zeros((store.nodes, store.nodes))
+    links[graph.dst, graph.src] = DAMPING / DEGREE
+    proposal = proposals_of(one.after - one.p, links, store.tile_rows, plan)
+    assert np.abs(two.pushed - proposal).sum() <= 1e-5 * np.abs(proposal).sum()

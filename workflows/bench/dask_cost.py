@@ -112,7 +112,7 @@ def bare(store: GraphStore, settings: Settings, stripes: int) -> list[float]:
         pushed = [push.sums for push in pushes]
         group.load((push.row_begin, push.stored) for push in pushes)
         sweep = group.sweep(state, pushed)
-        for _ in range(job.plan.sections - 1):
+        for _ in range(job.plan.exchanges):
             group.put_proposals(next(sweep))
         report = returned(sweep)()
         state = method.end_pass(state, pushed, report.sums)
@@ -164,7 +164,7 @@ def _member(job: Job, index: int, asked: Connection, other: Connection) -> None:
         theirs, sums = _exchanged(push, own.sums, index, other)
         group.load(push + theirs)
         sweep = group.sweep(state, [own.sums, sums] if index == 0 else [sums, own.sums])
-        for _ in range(job.plan.sections - 1):
+        for _ in range(job.plan.exchanges):
             proposals = next(sweep)
             group.put_proposals(proposals + _exchanged(proposals, None, index, other)[0])
         asked.send((own.sums, returned(sweep)()))

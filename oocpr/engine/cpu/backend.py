@@ -31,6 +31,8 @@ from oocpr.engine.cpu.tile import (
     load,
     push_rows,
     put_proposals,
+    reread,
+    show_open,
     sweep_decoded,
     sweep_packed,
     sweep_together,
@@ -202,8 +204,6 @@ class CpuBackend(HostBackend):
 
     def take_proposals(self, reads: CpuGatherVector, row_begin: int, row_end: int) -> NDArray[np.generic]:
         """See Backend."""
-        if reads.swept is not None:
-            reads.swept.end_sweeps()
         taken = np.empty(row_end - row_begin, reads.numbers.dtype)
         self._team.run(take_proposals, reads.numbers, row_begin, taken)
         return taken
@@ -211,6 +211,22 @@ class CpuBackend(HostBackend):
     def put_proposals(self, reads: CpuGatherVector, row_begin: int, proposals: NDArray[np.generic]) -> None:
         """See Backend."""
         self._team.run(put_proposals, reads.numbers, row_begin, proposals)
+
+    def show_open(self, state: CpuState, reads: CpuGatherVector, row_end: int, step: SweepStep) -> int:
+        """See HostBackend."""
+        if state.window is None:
+            return row_end
+        for tile in state.window.tiles:
+            self._team.run(show_open, tile, state.rows.degree, reads.numbers, step.scale)
+        return state.window.first_open(row_end)
+
+    def reread(self, state: CpuState, reads: CpuGatherVector, step: SweepStep) -> None:
+        """See HostBackend."""
+        window = state.window
+        if window is None:
+            return
+        for tile in window.tiles:
+            self._team.run(reread, tile, window.sends, reads.numbers, _table(step.scale), step.damping)
 
     def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CpuTile:
         """See Backend."""
@@ -254,10 +270,10 @@ class CpuBackend(HostBackend):
         owned = rows[1] - rows[0]
         if packed.segments != owned + 1:
             raise DamagedError(f"a tile has {packed.segments} segments where {owned + 1} belong.")
-        if reads.swept is not None and reads.swept is not state:
+        if reads.swept is not None and reads.swept is not state and not spec.exchanging:
             reads.swept.end_sweeps()
         scratch = self._spare_scratch()
-        window, visible_from = self._window_of(state, step), step.visible_from(spec)
+        window = self._window_of(state, step)
         first_open = rows[0] if window is None else window.first_open(rows[0])
         if not owned:
             window = None
@@ -265,9 +281,9 @@ class CpuBackend(HostBackend):
         opened = self._open(spec, tile, rows, len(step.live), scratch, window)
         sums = scratch.sums(packed, owned, both=spec.proposals, permuting=local and not has_layout)
         params = SweepParams(
-            packed.edges, packed.nonempty, visible_from, first_open - visible_from, spec.nodes, local,
-            has_layout, spec.proposals, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot,
-            spec.reads == "bits8", step.scale, step.key, *carry,
+            packed.edges, packed.nonempty, spec.row_begin, first_open - spec.row_begin, spec.nodes, local,
+            has_layout, spec.exchanging, spec.proposals, step.damping, step.base, step.uniform,
+            1 / spec.nodes, step.slot, spec.reads == "bits8", step.scale, step.key, *carry,
         )  # fmt: skip
         sends = _NO_SENDS if window is None else window.sends
         ended = state.rows, reads.numbers, _table(step.scale), params, np.array(step.live, np.int64)
@@ -297,7 +313,8 @@ class CpuBackend(HostBackend):
             self._sweep_open(window, ended)
             reads.swept = state
             state.end_open = partial(self._end_open, window, reads, ended)
-        carry = float(sums.pushes[owned]), float(sums.proposals[owned]) if sums.proposals.size else 0.0
+        proposed = float(sums.proposals[owned] + opened.tail[0]) if sums.proposals.size else 0.0
+        carry = float(sums.pushes[owned]), proposed
         return SweptTile(carry, opened.blocks, int(marks.sum()) if step.key else None)
 
     def _window_of(self, state: CpuState, step: SweepStep) -> SweepWindow | None:
@@ -323,15 +340,17 @@ class CpuBackend(HostBackend):
         if window is not None:
             window.make_room(self._spare_room)
             place, scratch = window.come(rows[0], owned)
-        layout = tile.layout
+        layout, others = tile.layout, window is not None and spec.exchanging
         if layout is None:
             # Of a tile that stays it does, too.
             own = Scratch() if window is not None and tile.slices is not None else scratch
             weighted = tile.weights is not None
-            layout = own.layout(tile.packed, owned, wanted=window is not None, weighted=weighted)
-        proposed, start, value = scratch.rows(owned, both=spec.proposals, local=window is not None)
+            layout = own.layout(
+                tile.packed, owned, wanted=window is not None, others=others, weighted=weighted
+            )
+        rows_of = scratch.rows(owned, both=spec.proposals, local=window is not None, others=others)
         blocks = np.zeros((-(-owned // ROW_BLOCK), 2 + 3 * live))
-        return OpenTile(place, layout, proposed, start, value, blocks)
+        return OpenTile(place, layout, *rows_of, blocks, np.zeros(1))
 
     def _sweep_open(self, window: SweepWindow, ended: Sequence[Any], later: int = 0) -> None:
         """Sweep the open tiles of a stripe, `later` times since the last one came."""

@@ -14,6 +14,9 @@ they have then lies side by side, and only what they send, and read, is by the r
 rows with such edges in slices of sixteen, longest first, then those with more than MAX_LOCAL_SLICED of them,
 then those with none. A row's edge to itself is not listed: it is solved for, by a factor of the row.
 
+Edges from rows of other stripes are listed behind those of a region, downwards from its end. They are read
+when the tile comes and whenever stripes have exchanged what their rows propose.
+
 What rows send lies in two rings behind each other: as it was when the sweep began, and as it is. A listed
 column says by its number which of the two it reads.
 """
@@ -27,7 +30,14 @@ from numba import float32, uint32, uint64
 from numpy.typing import NDArray
 
 from oocpr.engine.cpu.gather import SLICE_ROWS, first_not_below, sum_long_row, sum_slice
-from oocpr.engine.cpu.numbers import edge_factor, loop_share, pad_weight, store_share
+from oocpr.engine.cpu.numbers import (
+    edge_factor,
+    loop_share,
+    pad_weight,
+    store_share,
+    times_weight,
+    widened,
+)
 from oocpr.jit import inner
 
 TILE_REGIONS = 8
@@ -42,8 +52,9 @@ REGION_PADDING = SLICE_ROWS * (MAX_LOCAL_SLICED + 1)
 ROW_PADDING = TILE_REGIONS * SLICE_ROWS + 1
 """Permuted rows of a tile beyond those that it owns; the last is always padding."""
 
-BOUNDS = 6
-"""Numbers of a region: its first permuted row and end, first slice, slices, first long row, long rows."""
+BOUNDS = 7
+"""Numbers of a region: its first permuted row and end, first slice, slices, first long row, long rows, and
+where its columns end."""
 
 _SELF = 1 << 31
 
@@ -51,9 +62,9 @@ _SELF = 1 << 31
 class TilePlace(NamedTuple):
     """Where a tile's rows are, and what they send.
 
-    It owns `owned` rows from `first` on, in the stripe from `offset` on. It is swept along edges from the
-    `near_rows` rows from `near` on, its own among them. In rings of `ring_rows` rows, `ring` is where its
-    first row is, and `near_ring` where that of `near` is.
+    It owns `owned` rows from `first` on, in the stripe from `offset` on, which has `rows` rows. It is swept
+    along edges from the `near_rows` rows from `near` on, its own among them. In rings of `ring_rows` rows,
+    `ring` is where its first row is, and `near_ring` where that of `near` is.
     """
 
     first: int
@@ -64,11 +75,12 @@ class TilePlace(NamedTuple):
     ring: int
     near_ring: int
     ring_rows: int
+    rows: int
 
     @classmethod
     def alone(cls, first: int, owned: int, offset: int) -> TilePlace:
         """Place of a tile that is not swept."""
-        return cls(first, owned, offset, first, 0, 0, 0, 0)
+        return cls(first, owned, offset, first, 0, 0, 0, 0, 0)
 
 
 class LocalLayout(NamedTuple):
@@ -86,7 +98,10 @@ class LocalLayout(NamedTuple):
     columns: NDArray[np.uint32]
     # Shape (TILE_REGIONS, BOUNDS).
     regions: NDArray[np.uint32]
-    # Of `columns`: damping times the edge's share of the weight that leaves its node; None without weights.
+    # First column of each row's edges from other stripes, then of the tail's; shape (0,) if none are read.
+    others: NDArray[np.uint32]
+    # Of `columns`: damping times the edge's share of the weight that leaves its node, or its weight if it is
+    # from another stripe; None without weights.
     shares: NDArray[np.float32] | None
 
 
@@ -96,6 +111,13 @@ def _first_segment(region, edges, row_ptr, nonempty):
     if region >= TILE_REGIONS:
         return uint64(nonempty)
     return first_not_below(row_ptr, nonempty, uint64(edges) * uint64(region) // uint64(TILE_REGIONS))
+
+
+@inner()
+def is_in_region(region, edges, row_ptr, nonempty, segment):
+    """Whether a non-empty segment is in a region."""
+    low = _first_segment(region, edges, row_ptr, nonempty)
+    return low <= segment < _first_segment(region + 1, edges, row_ptr, nonempty)
 
 
 @inner()
@@ -211,6 +233,7 @@ def permute_region(
     bounds[3] = slices
     bounds[4] = long_at
     bounds[5] = many
+    bounds[6] = uint64(row_ptr[high]) + uint64(region + 1) * uint64(REGION_PADDING)
 
 
 @inner(inline="always")
@@ -243,8 +266,7 @@ def fill_region(region, row_ptr, columns, weights, place, degree, damping, place
     """List the edges of a region along which it is swept."""
     bounds = layout.regions[region]
     position, at = uint64(bounds[0]), uint64(bounds[2])
-    low = position - _first_position(region, uint64(0))
-    high = uint64(bounds[1]) - _first_position(region + 1, uint64(0))
+    low, high = _rows_of(region, layout)
     for s in range(at, at + uint64(bounds[3])):
         base = uint64(layout.slice_ptr[s])
         end = uint64(layout.slice_ptr[s + uint64(1)])
@@ -272,18 +294,98 @@ def fill_region(region, row_ptr, columns, weights, place, degree, damping, place
 
 
 @inner()
-def start_region(region, layout, place, proposed, start, value, sends):
+def fill_others(region, edges, nonempty, row_ptr, segments, columns, weights, place, layout):
+    """List the edges of a region from other stripes."""
+    low = _first_segment(region, edges, row_ptr, nonempty)
+    high = _first_segment(region + 1, edges, row_ptr, nonempty)
+    row, row_high = _rows_of(region, layout)
+    begin = uint32(place.first - place.offset)
+    to = uint64(layout.regions[region, 6])
+    for k in range(low, high):
+        segment = uint64(segments[k])
+        while row < segment:
+            layout.others[row] = to
+            row += uint64(1)
+        for i in range(uint64(row_ptr[k]), uint64(row_ptr[k + uint64(1)])):
+            # Unsigned: a column before these wraps to a number past them.
+            if uint32(columns[i] - begin) >= uint32(place.rows):
+                to -= uint64(1)
+                layout.columns[to] = columns[i]
+                store_share(layout.shares, to, weights, i, 1.0, 1.0)
+        layout.others[segment] = to
+        row = segment + uint64(1)
+    while row < row_high:
+        layout.others[row] = to
+        row += uint64(1)
+
+
+@inner(inline="always")
+def _rows_of(region, layout):
+    """First row of a region, and the one past its last."""
+    low = uint64(layout.regions[region, 0]) - _first_position(region, uint64(0))
+    return low, uint64(layout.regions[region, 1]) - _first_position(region + 1, uint64(0))
+
+
+@inner()
+def read_others(region, layout, own, proposed, reads, table, damping):
+    """Add what rows of other stripes propose to what those of a region have of their own one.
+
+    Returns the columns that are left: of the tail, if it is in this region.
+    """
+    low, high = _rows_of(region, layout)
+    end = uint64(layout.regions[region, 6])
+    for row in range(low, high):
+        begin = uint64(layout.others[row])
+        proposed[row] = own[row] + float32(damping * sum_others(layout, begin, end, reads, table))
+        end = begin
+    return end
+
+
+@inner()
+def sum_others(layout, begin, end, reads, table):
+    """Sum what is proposed along these edges from other stripes."""
+    total = 0.0
+    for i in range(begin, end):
+        proposed = widened(reads[uint64(2) * uint64(layout.columns[i]) + uint64(1)], table)
+        total += times_weight(proposed, layout.shares, i)
+    return total
+
+
+@inner()
+def restart_region(region, layout, place, proposed, start, value, sends):
+    """Let the rows of a region have something else from outside; those that are not swept become that."""
+    _permute_start(region, layout, proposed, start)
+    bounds = layout.regions[region]
+    idle = uint64(bounds[0]) + uint64(bounds[3]) * uint64(SLICE_ROWS) + uint64(bounds[5])
+    _begin_with(idle, uint64(bounds[1]), layout, place, start, value, sends)
+    commit_region(region, layout, place, sends)
+
+
+@inner()
+def _permute_start(region, layout, proposed, start):
     """Permute what the rows of a region have from outside, edges to themselves solved for."""
     low, high = uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])
     for position in range(low, high):
         start[position] = proposed[uint64(layout.row_at[position])]
     for position in range(low, high):
         start[position] *= layout.gains[position]
+
+
+@inner()
+def start_region(region, layout, place, proposed, start, value, sends):
+    """Let the rows of a region send what they have from outside."""
+    _permute_start(region, layout, proposed, start)
+    low, high = uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])
+    _begin_with(low, high, layout, place, start, value, sends)
+    commit_region(region, layout, place, sends)
+
+
+@inner()
+def _begin_with(low, high, layout, place, start, value, sends):
     for position in range(low, high):
         value[position] = start[position]
     for position in range(low, high):
         _send(sends, place, layout.row_at[position], layout.factors[position] * start[position])
-    commit_region(region, layout, place, sends)
 
 
 @inner(inline="always")
@@ -333,8 +435,7 @@ def sweep_region(region, layout, place, start, value, sends):
 @inner()
 def commit_region(region, layout, place, sends):
     """Let other regions, and the tiles beside this one, see what a region's rows send now."""
-    low = uint64(layout.regions[region, 0]) - _first_position(region, uint64(0))
-    high = uint64(layout.regions[region, 1]) - _first_position(region + 1, uint64(0))
+    low, high = _rows_of(region, layout)
     # It may go around the end of the ring.
     around = min(high, max(low, uint64(place.ring_rows - place.ring)))
     _copy_now(sends, uint64(place.ring) + low, around - low, uint64(place.ring_rows))

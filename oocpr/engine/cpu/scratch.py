@@ -43,12 +43,17 @@ class Scratch:
         )
 
     def rows(
-        self, owned: int, *, both: bool, local: bool
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """Proposals of the rows, and by permuted rows what they have before and after sweeps."""
+        self, owned: int, *, both: bool, local: bool, others: bool
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        """What the rows have of their own stripe, their proposals, and by permuted rows both.
+
+        The first two are one array, unless rows read what `others` propose.
+        """
         permuted = owned + ROW_PADDING if local else 0
+        proposed = self.take("proposed", owned + 1 if both else 0, np.float32)
         return (
-            self.take("proposed", owned + 1 if both else 0, np.float32),
+            self.take("own", owned + 1, np.float32) if others else proposed,
+            proposed,
             self.take("start", permuted, np.float32),
             self.take("value", permuted, np.float32),
         )
@@ -70,7 +75,9 @@ class Scratch:
         )
         return csr, self.take("starts", tile.nonempty, np.uint32)
 
-    def layout(self, tile: PackedTile, owned: int, *, wanted: bool, weighted: bool) -> LocalLayout:
+    def layout(
+        self, tile: PackedTile, owned: int, *, wanted: bool, others: bool, weighted: bool
+    ) -> LocalLayout:
         """Arrays of the edges that a tile is swept along; empty unless they are `wanted`."""
         edges, rows, permuted = (tile.edges, tile.nonempty, owned + ROW_PADDING) if wanted else (0, 0, 0)
         columns = edges + TILE_REGIONS * REGION_PADDING if wanted else 0
@@ -83,6 +90,7 @@ class Scratch:
             self.take("long_ptr", edges // (MAX_LOCAL_SLICED + 1) + 2 * TILE_REGIONS + 1, np.uint32),
             self.take("local_columns", columns, np.uint32),
             self.take("regions", TILE_REGIONS * BOUNDS, np.uint32).reshape(TILE_REGIONS, BOUNDS),
+            self.take("others", owned + 1 if others else 0, np.uint32),
             self.take("shares", columns, np.float32) if weighted else None,
         )
 

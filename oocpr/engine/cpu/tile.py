@@ -29,9 +29,14 @@ from oocpr.engine.cpu.local_sweeps import (
     LocalLayout,
     TilePlace,
     commit_region,
+    fill_others,
     fill_region,
+    is_in_region,
     permute_region,
+    read_others,
+    restart_region,
     start_region,
+    sum_others,
     sweep_region,
     unpermute_region,
 )
@@ -87,13 +92,17 @@ class OpenTile(NamedTuple):
 
     place: TilePlace
     layout: LocalLayout
-    # Shape (segments,): proposal of each row, first what comes from outside the tiles that are swept with it.
+    # Shape (segments,): what each row has from tiles of its stripe that have proposed, and what it proposes,
+    # first what comes from outside the tiles that are swept with it.
+    own: NDArray[np.float32]
     proposed: NDArray[np.float32]
     # By permuted rows: the proposal before and after.
     start: NDArray[np.float32]
     value: NDArray[np.float32]
     # Shape (blocks of rows, 2 + 3 live).
     blocks: NDArray[np.float64]
+    # Shape (1,): what other stripes propose to the tail.
+    tail: NDArray[np.float64]
 
 
 class SweepParams(NamedTuple):
@@ -101,7 +110,7 @@ class SweepParams(NamedTuple):
 
     `nonempty` segments have edges. Proposals of so many `visible` nodes from `visible_from` on are gathered,
     if `both` says so. `local` says whether the tile is swept, `has_layout` whether the edges along which it
-    is are laid out already.
+    is are laid out already, and `others` whether it reads what other stripes propose.
     """
 
     edges: int
@@ -111,6 +120,7 @@ class SweepParams(NamedTuple):
     nodes: int
     local: bool
     has_layout: bool
+    others: bool
     both: bool
     damping: float
     base: float
@@ -354,7 +364,7 @@ def _after_gather(me, team, counter, csr, weights, opened, sends, sums, rows, re
             params.spread, params.slot, live, opened.blocks[b], out,
         )  # fmt: skip
         if params.both:
-            begin_sweeps(begin, end, offset, rows, sums.proposals, params.damping, proposed)
+            begin_sweeps(begin, end, offset, rows, sums.proposals, params.damping, opened.own)
     if not params.local:
         _end_rows(mine, opened, rows, reads, table, params, live, out)
         return
@@ -362,7 +372,22 @@ def _after_gather(me, team, counter, csr, weights, opened, sends, sums, rows, re
         proposed[place.owned] = float32(0.0)
     barrier(counter, team, 4)
     for region in _regions_of(me, team):
+        if params.others:
+            left = read_others(region, layout, opened.own, proposed, reads, table, params.damping)
+            _read_tail(region, params, csr, opened, left, reads, table)
         start_region(region, layout, place, proposed, opened.start, opened.value, sends)
+
+
+@inner()
+def _read_tail(region, params, csr, opened, left, reads, table):
+    """Sum what other stripes propose to the row that the next tile owns, if its edges are in this region."""
+    tail = uint64(opened.place.owned)
+    last = uint64(params.nonempty) - uint64(1)
+    if params.nonempty == 0 or csr.segments[last] != tail:
+        return
+    if is_in_region(region, params.edges, csr.row_ptr, params.nonempty, last):
+        begin = uint64(opened.layout.others[tail])
+        opened.tail[0] = sum_others(opened.layout, begin, left, reads, table)
 
 
 @inner()
@@ -382,6 +407,48 @@ def _make_layout(me, team, params, csr, weights, opened, sums, rows):
             region, csr.row_ptr, csr.columns, weights, opened.place, rows.degree, params.damping, sums.places,
             opened.layout,
         )  # fmt: skip
+        if params.others:
+            fill_others(
+                region, params.edges, params.nonempty, csr.row_ptr, csr.segments, csr.columns, weights,
+                opened.place, opened.layout,
+            )  # fmt: skip
+
+
+@entry()
+def reread(board, *args):
+    """Let an open tile have what rows of other stripes propose now."""
+    return parallel_region(board, _reread_part, args)
+
+
+@inner()
+def _reread_part(me, team, counter, tile, sends, reads, table, damping):
+    if me == 0:
+        # Padding reads it.
+        tile.proposed[tile.place.owned] = float32(0.0)
+    barrier(counter, team, 1)
+    for region in _regions_of(me, team):
+        read_others(region, tile.layout, tile.own, tile.proposed, reads, table, damping)
+        restart_region(region, tile.layout, tile.place, tile.proposed, tile.start, tile.value, sends)
+
+
+@entry()
+def show_open(board, *args):
+    """Let others read what rows of an open tile propose so far."""
+    return parallel_region(board, _show_part, args)
+
+
+@inner()
+def _show_part(me, team, counter, tile, degree, reads, scale):
+    owned = tile.place.owned
+    offset = uint64(tile.place.offset)
+    for region in _regions_of(me, team):
+        unpermute_region(region, tile.layout, tile.value, tile.proposed)
+    barrier(counter, team, 1)
+    low, high = uint64(owned * me // team), uint64(owned * (me + 1) // team)
+    _show(
+        high - low, degree[offset + low : offset + high], tile.proposed[low:high],
+        uint64(tile.place.first) + low, reads, scale,
+    )  # fmt: skip
 
 
 @entry()
@@ -518,7 +585,13 @@ def end_sweeps(begin, end, first, offset, rows, reads, table, scale, total, slot
             step[i] = float32(out[i] + (float64(proposal[i]) - float64(push[i])))
     for i in range(count):
         push[i] = proposal[i]
-    place = uint64(2) * (begin + first) + uint64(1)
+    _show(count, degree, proposal, uint64(begin + first), reads, scale)
+
+
+@inner()
+def _show(count, degree, proposal, row, reads, scale):
+    """Let others read what rows propose, from `row` on."""
+    place = uint64(2) * row + uint64(1)
     for i in range(count):
         value = float64(proposal[i]) / divisor(degree[i])
         reads[place + uint64(2) * i] = narrowed(reads, value, scale)

@@ -92,7 +92,10 @@ class SweepWindow:
         begin, near = int(bounds[0]), int(bounds[max(0, number - SWEPT_TILES + 1)])
         past = int(bounds[min(len(bounds) - 1, number + SWEPT_TILES)])
         ring, near_ring = ((row - begin) % self._ring_rows for row in (first, near))
-        return TilePlace(first, owned, first - begin, near, past - near, ring, near_ring, self._ring_rows)
+        return TilePlace(
+            first, owned, first - begin, near, past - near, ring, near_ring, self._ring_rows,
+            int(bounds[-1]) - begin,
+        )  # fmt: skip
 
     def _forget(self, ring: int, rows: int) -> None:
         """Let the rows of a tile send nothing, the first of which is there in the ring."""

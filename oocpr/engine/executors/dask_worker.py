@@ -251,7 +251,7 @@ class StripeWorker:
         )
         sweep = self._sweep(state, pushes)
         try:
-            for section in range(self._job.plan.sections - 1):
+            for section in range(self._job.plan.exchanges):
                 made = await self._in_thread(_brought, sweep)
                 proposed = await self._exchange(number, f"{PROPOSED}-{section}", made)
                 await self._in_thread(self._group.put_proposals, proposed)

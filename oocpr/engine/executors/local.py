@@ -222,7 +222,7 @@ class LocalExecutor(Executor):
         sweeps = [self._sweep(state, pushes, again, index) for index in range(len(self.groups))]
         held: list[list[Numbers]] = []
         try:
-            for _ in range(self._job.plan.sections - 1):
+            for _ in range(self._job.plan.exchanges):
                 proposed = list(chain.from_iterable(each(partial(_next, sweeps))))
                 each(partial(self._put_proposals, proposed))
                 if self._job.plan.devices:

@@ -91,11 +91,12 @@ class SampleRun:
         samples: list[TileSample],
         measuring: Measuring,
     ) -> None:
-        stripes, self._exchanging = job.plan.stripes, job.plan.sections > 1
+        stripes, self._exchanging = job.plan.stripes, job.plan.exchanging
         if not job.plan.devices and len(samples[0].tiles) < job.plan.stats.tiles:
             stripes = tuple((tile, tile + 1) for tile in samples[0].tiles)
         self._trace = Trace()
-        self._job = job = replace(job, plan=replace(job.plan, stripes=stripes), trace=self._trace)
+        plan = replace(job.plan, stripes=stripes, sampled=stripes != job.plan.stripes)
+        self._job = job = replace(job, plan=plan, trace=self._trace)
         self._rows_of = np.diff(store.tile_rows)
         self._edges_of = tile_edges(job.plan.stats, store.tile_rows)
         self._backends, self._samples = backends, samples
