@@ -85,11 +85,11 @@ def _this_process() -> psutil.Process:
     return psutil.Process()
 
 
-def resident_after_trim() -> int:
-    """Bytes of this process that are in memory once what it has freed is given back to the system.
+def trim_memory() -> None:
+    """Give what this process has freed back to the system.
 
-    C libraries and Arrow keep freed memory, tens of megabytes after blocks of varied sizes, which a stage
-    that plans with the rest would lack.
+    C libraries and Arrow keep freed memory, tens of megabytes after blocks of varied sizes, hundreds after
+    a run of several stripes, which a stage that plans with the rest would lack.
     """
     # Another thread may be importing it.
     pool = getattr(sys.modules.get("pyarrow"), "default_memory_pool", None)
@@ -97,6 +97,11 @@ def resident_after_trim() -> int:
         pool().release_unused()
     with contextlib.suppress(AttributeError):  # a function of the GNU library only
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_after_trim() -> int:
+    """Bytes of this process that are in memory once what it has freed is given back to the system."""
+    trim_memory()
     return resident()
 
 

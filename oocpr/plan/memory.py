@@ -61,7 +61,7 @@ class Need:
         edges of a row that has some are (12). If tiles are swept, sums of proposals and an order of rows (16
         more per row), and of each that is: columns (4 per edge) and weights (4), and positions and proposals
         of rows (24); and, twice, what rows send of all that any of them may read (4 each). All that is swept
-        is there once for each of several stripes, with what rows read of others (8 more).
+        is there once for each of several stripes, with what rows read of others (12 more).
     ring
         Buffers through which tiles pass that stay in the store.
     """
@@ -108,7 +108,7 @@ def _row_scratch(stats: GraphStats, together: int, stripes: int) -> int:
     each = rows * 8 + min(rows, stats.tile_edges, stats.edges) * 12
     if together:
         # An open tile reads from the others beside it, and they from those beside them.
-        swept = rows * (24 if stripes == 1 else 32) * together
+        swept = rows * (24 if stripes == 1 else 36) * together
         each += rows * 16 + stripes * (swept + 8 * min(stats.nodes, rows * (3 * together - 2)))
     return each
 
@@ -222,11 +222,11 @@ def typical_segmented_bytes(need: Need, stats: GraphStats, cached_tiles: int) ->
 def decoded_bytes(stats: GraphStats, swept: bool, stripes: int = 1) -> int:
     """Bytes of a graph's tiles that are kept decoded; if tiles are `swept`, the columns twice more.
 
-    Weights take 8 per edge, and 4 more for sweeps. Which edges are from other stripes takes 4 per row.
+    Weights take 8 per edge, and 4 more for sweeps. Which edges are from other stripes takes 8 per row.
     """
     edges, padding = stats.edges, stats.tiles * SLICE_PADDING
     weights = edges * (12 if swept else 8) + 2 * padding if stats.weighted else 0
-    rows = stats.nodes * (32 if swept and stripes > 1 else 28)
+    rows = stats.nodes * (36 if swept and stripes > 1 else 28)
     return edges * (12 if swept else 4) + rows + padding + weights
 
 

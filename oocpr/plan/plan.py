@@ -67,7 +67,7 @@ class Plan:
     better: Alternative | None = None  # what more memory allows; None if it changes no bit of the ranks
     ways: tuple[Way, ...] = ()  # how devices could take the graph, if that was asked
     fpga_seconds: float | None = None  # of a product on the FPGA of `oocpr.plan.fpga`, if that was asked
-    sampled: bool = False  # whether it is of some tiles of another plan's stripes, which exchange nothing
+    exchange: bool | None = None  # whether rows read what other stripes propose; None if there are others
 
     @property
     def device(self) -> DeviceTiers | None:
@@ -78,7 +78,7 @@ class Plan:
     def exchanging(self) -> bool:
         """Whether stripes exchange what rows propose while they are swept."""
         gathered = self.method == "mixed" and self.proposals and all(tiers.pairs for tiers in self.devices)
-        return gathered and len(self.stripes) > 1 and not self.sampled
+        return gathered and (len(self.stripes) > 1 if self.exchange is None else self.exchange)
 
     @property
     def sections(self) -> int:

@@ -34,7 +34,7 @@ from oocpr.result.ranks import Ranks, Report, rank_order
 from oocpr.sources.block import arrow_array, arrow_numbers
 from oocpr.store.atomic import replacing, require_room
 from oocpr.store.remote import is_url
-from oocpr.system import resident_after_trim, spans
+from oocpr.system import resident_after_trim, spans, trim_memory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -199,6 +199,7 @@ def _tables(ranks: Ranks, schema: pa.Schema, sort: str, folder: Path) -> Iterato
 def _pieces(ranks: Ranks, schema: pa.Schema, sort: str, folder: Path) -> Iterator[pa.Table]:
     import pyarrow as pa
 
+    trim_memory()
     values = ranks.to_numpy() if sort == "rank" else None
     order = None if values is None else rank_order(values)
     named: list[Iterator[Any]] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oocpr.engine.cpu.backend import CpuBackend
+from oocpr.engine.cpu.threads import Team
 from oocpr.engine.probe import pass_times
 from oocpr.engine.probe.measure import load_compiled, measure_rates, measure_whole
 from oocpr.engine.probe.pass_times import SAMPLED, spread
@@ -43,19 +43,21 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(st
     assert not stripes_held()
 
 
-@pytest.mark.parametrize(("stripes", "calls"), [(1, set()), (2, {"take_proposals", "put_proposals"})])
+EXCHANGING = ("show_open", "take_proposals", "put_proposals", "reread")
+
+
+@pytest.mark.parametrize(("stripes", "calls"), [(1, set()), (2, set(EXCHANGING))])
 def test_what_stripes_exchange_with_is_compiled_before_a_run(stored, monkeypatch, stripes, calls):
     store, called = stored(GRAPH, 700), set()
-    for name in ("take_proposals", "put_proposals"):
-        whole = getattr(CpuBackend, name)
+    whole = Team.run
 
-        def noting(*given, name=name, whole=whole):
-            called.add(name)
-            return whole(*given)
+    def noting(team, function, *given):
+        called.add(function.__name__)
+        return whole(team, function, *given)
 
-        monkeypatch.setattr(CpuBackend, name, noting)
+    monkeypatch.setattr(Team, "run", noting)
     load_compiled(store, plan_of(store, Settings(), stripes=stripes, sweeps=4), Settings())
-    assert called == calls
+    assert called & set(EXCHANGING) == calls
 
 
 @pytest.mark.long

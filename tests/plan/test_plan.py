@@ -199,7 +199,7 @@ def test_stripes_have_sections_if_rows_read_what_others_propose():
     assert sections(9, 2, method="residual") == 1
     exchanged = [plan(2**40, replace(FACTS, tiles=8), stripes=of, sweeps=4) for of in (1, 2, 4)]
     assert [made.exchanges for made in exchanged] == [0, 3, 2]
-    assert replace(exchanged[1], sampled=True).exchanges == 0
+    assert replace(exchanged[1], exchange=False).exchanges == 0
 
 
 @pytest.mark.parametrize("stripes", [0, -1, 17])

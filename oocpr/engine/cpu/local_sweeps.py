@@ -52,9 +52,10 @@ REGION_PADDING = SLICE_ROWS * (MAX_LOCAL_SLICED + 1)
 ROW_PADDING = TILE_REGIONS * SLICE_ROWS + 1
 """Permuted rows of a tile beyond those that it owns; the last is always padding."""
 
-BOUNDS = 7
-"""Numbers of a region: its first permuted row and end, first slice, slices, first long row, long rows, and
-where its columns end."""
+BOUNDS = 10
+"""Numbers of a region: its first permuted row and end, first slice, slices, first long row, long rows; where
+its columns end, its first row with edges from other stripes and the one past the last, and the first column
+of those into the tail."""
 
 _SELF = 1 << 31
 
@@ -98,7 +99,7 @@ class LocalLayout(NamedTuple):
     columns: NDArray[np.uint32]
     # Shape (TILE_REGIONS, BOUNDS).
     regions: NDArray[np.uint32]
-    # First column of each row's edges from other stripes, then of the tail's; shape (0,) if none are read.
+    # Shape (rows, 2): permuted rows with edges from other stripes, and the first column of these.
     others: NDArray[np.uint32]
     # Of `columns`: damping times the edge's share of the weight that leaves its node, or its weight if it is
     # from another stripe; None without weights.
@@ -111,13 +112,6 @@ def _first_segment(region, edges, row_ptr, nonempty):
     if region >= TILE_REGIONS:
         return uint64(nonempty)
     return first_not_below(row_ptr, nonempty, uint64(edges) * uint64(region) // uint64(TILE_REGIONS))
-
-
-@inner()
-def is_in_region(region, edges, row_ptr, nonempty, segment):
-    """Whether a non-empty segment is in a region."""
-    low = _first_segment(region, edges, row_ptr, nonempty)
-    return low <= segment < _first_segment(region + 1, edges, row_ptr, nonempty)
 
 
 @inner()
@@ -145,7 +139,7 @@ def permute_region(
     """Give each row of a region its position, and `layout` all but columns and shares.
 
     `degree`, of the stripe's rows, is as for `divisor`. `counts` and `places` receive the edges of each row
-    that it is swept along, and its segment; `tally` is scratch.
+    that it is swept along, and its segment, or `nonempty` for none; `tally` is scratch.
     """
     owned = place.owned
     low = _first_segment(region, edges, row_ptr, nonempty)
@@ -159,6 +153,7 @@ def permute_region(
     own_degree = degree[uint64(place.offset) : uint64(place.offset + owned)]
     for t in range(row_low, row_high):
         counts[t] = uint32(0)
+        places[t] = uint32(nonempty)
     for k in range(low, high):
         t = segments[k]
         if t >= no_row:
@@ -233,7 +228,6 @@ def permute_region(
     bounds[3] = slices
     bounds[4] = long_at
     bounds[5] = many
-    bounds[6] = uint64(row_ptr[high]) + uint64(region + 1) * uint64(REGION_PADDING)
 
 
 @inner(inline="always")
@@ -259,6 +253,13 @@ def _fill_row(to, step, row, segment, row_ptr, columns, weights, place, degree, 
             store_share(layout.shares, to, weights, i, degree[uint64(columns[i] - begin)], damping)
             to += step
     return to
+
+
+@inner(inline="always")
+def _rows_of(region, layout):
+    """First row of a region, and the one past its last."""
+    low = uint64(layout.regions[region, 0]) - _first_position(region, uint64(0))
+    return low, uint64(layout.regions[region, 1]) - _first_position(region + 1, uint64(0))
 
 
 @inner()
@@ -294,49 +295,68 @@ def fill_region(region, row_ptr, columns, weights, place, degree, damping, place
 
 
 @inner()
-def fill_others(region, edges, nonempty, row_ptr, segments, columns, weights, place, layout):
-    """List the edges of a region from other stripes."""
+def fill_others(
+    region, edges, nonempty, row_ptr, segments, columns, weights, place, places, layout
+):  # fmt: skip
+    """List the edges of a region from other stripes, by permuted rows; those of the tail are last."""
     low = _first_segment(region, edges, row_ptr, nonempty)
     high = _first_segment(region + 1, edges, row_ptr, nonempty)
-    row, row_high = _rows_of(region, layout)
-    begin = uint32(place.first - place.offset)
-    to = uint64(layout.regions[region, 6])
-    for k in range(low, high):
-        segment = uint64(segments[k])
-        while row < segment:
-            layout.others[row] = to
-            row += uint64(1)
-        for i in range(uint64(row_ptr[k]), uint64(row_ptr[k + uint64(1)])):
-            # Unsigned: a column before these wraps to a number past them.
-            if uint32(columns[i] - begin) >= uint32(place.rows):
-                to -= uint64(1)
-                layout.columns[to] = columns[i]
-                store_share(layout.shares, to, weights, i, 1.0, 1.0)
-        layout.others[segment] = to
-        row = segment + uint64(1)
-    while row < row_high:
-        layout.others[row] = to
-        row += uint64(1)
-
-
-@inner(inline="always")
-def _rows_of(region, layout):
-    """First row of a region, and the one past its last."""
-    low = uint64(layout.regions[region, 0]) - _first_position(region, uint64(0))
-    return low, uint64(layout.regions[region, 1]) - _first_position(region + 1, uint64(0))
+    bounds = layout.regions[region]
+    end = uint64(row_ptr[high]) + uint64(region + 1) * uint64(REGION_PADDING)
+    bounds[6] = end
+    bounds[7] = low
+    at = uint64(low)
+    for position in range(uint64(bounds[0]), uint64(bounds[1])):
+        row = layout.row_at[position]
+        if row < uint32(place.owned) and places[row] < nonempty:
+            k = uint64(places[row])
+            begin = _fill_others(end, k, row_ptr, columns, weights, place, layout)
+            if begin < end:
+                layout.others[at, 0] = position
+                layout.others[at, 1] = begin
+                at += uint64(1)
+                end = begin
+    bounds[8] = at
+    bounds[9] = end
+    if low < high and segments[high - 1] == uint32(place.owned):
+        bounds[9] = _fill_others(end, uint64(high - 1), row_ptr, columns, weights, place, layout)
 
 
 @inner()
-def read_others(region, layout, own, proposed, reads, table, damping):
+def _fill_others(to, segment, row_ptr, columns, weights, place, layout):
+    """Write the columns of a row from other stripes before place `to`; returns where they begin."""
+    begin = uint32(place.first - place.offset)
+    for i in range(uint64(row_ptr[segment]), uint64(row_ptr[segment + uint64(1)])):
+        # Unsigned: a column before these wraps to a number past them.
+        if uint32(columns[i] - begin) >= uint32(place.rows):
+            to -= uint64(1)
+            layout.columns[to] = columns[i]
+            store_share(layout.shares, to, weights, i, 1.0, 1.0)
+    return to
+
+
+@inner()
+def read_others(region, layout, place, own, start, value, sends, reads, table, damping, coming):
     """Add what rows of other stripes propose to what those of a region have of their own one.
 
-    Returns the columns that are left: of the tail, if it is in this region.
+    Rows become that if the tile is `coming`, as do those that are never swept. Returns where the columns of
+    the tail end, if it is in this region.
     """
-    low, high = _rows_of(region, layout)
-    end = uint64(layout.regions[region, 6])
-    for row in range(low, high):
-        begin = uint64(layout.others[row])
-        proposed[row] = own[row] + float32(damping * sum_others(layout, begin, end, reads, table))
+    bounds = layout.regions[region]
+    idle = uint64(bounds[0])
+    if not coming:
+        idle += uint64(bounds[3]) * uint64(SLICE_ROWS) + uint64(bounds[5])
+    end = uint64(bounds[6])
+    for at in range(uint64(bounds[7]), uint64(bounds[8])):
+        position = uint64(layout.others[at, 0])
+        begin = uint64(layout.others[at, 1])
+        proposed = sum_others(layout, begin, end, reads, table)
+        start[position] = own[position] + layout.gains[position] * float32(damping * proposed)
+        if position >= idle:
+            value[position] = start[position]
+            number = layout.factors[position] * start[position]
+            _send(sends, place, layout.row_at[position], number)
+            sends[uint64(_in_ring(place.ring, layout.row_at[position], place.ring_rows))] = number
         end = begin
     return end
 
@@ -352,40 +372,18 @@ def sum_others(layout, begin, end, reads, table):
 
 
 @inner()
-def restart_region(region, layout, place, proposed, start, value, sends):
-    """Let the rows of a region have something else from outside; those that are not swept become that."""
-    _permute_start(region, layout, proposed, start)
-    bounds = layout.regions[region]
-    idle = uint64(bounds[0]) + uint64(bounds[3]) * uint64(SLICE_ROWS) + uint64(bounds[5])
-    _begin_with(idle, uint64(bounds[1]), layout, place, start, value, sends)
-    commit_region(region, layout, place, sends)
-
-
-@inner()
-def _permute_start(region, layout, proposed, start):
+def start_region(region, layout, place, proposed, start, value, sends):
     """Permute what the rows of a region have from outside, edges to themselves solved for."""
     low, high = uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])
     for position in range(low, high):
         start[position] = proposed[uint64(layout.row_at[position])]
     for position in range(low, high):
         start[position] *= layout.gains[position]
-
-
-@inner()
-def start_region(region, layout, place, proposed, start, value, sends):
-    """Let the rows of a region send what they have from outside."""
-    _permute_start(region, layout, proposed, start)
-    low, high = uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])
-    _begin_with(low, high, layout, place, start, value, sends)
-    commit_region(region, layout, place, sends)
-
-
-@inner()
-def _begin_with(low, high, layout, place, start, value, sends):
     for position in range(low, high):
         value[position] = start[position]
     for position in range(low, high):
         _send(sends, place, layout.row_at[position], layout.factors[position] * start[position])
+    commit_region(region, layout, place, sends)
 
 
 @inner(inline="always")

@@ -45,15 +45,11 @@ class Scratch:
     def rows(
         self, owned: int, *, both: bool, local: bool, others: bool
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """What the rows have of their own stripe, their proposals, and by permuted rows both.
-
-        The first two are one array, unless rows read what `others` propose.
-        """
+        """Proposals of rows; by permuted rows what they have from their stripe and from all, and propose."""
         permuted = owned + ROW_PADDING if local else 0
-        proposed = self.take("proposed", owned + 1 if both else 0, np.float32)
         return (
-            self.take("own", owned + 1, np.float32) if others else proposed,
-            proposed,
+            self.take("proposed", owned + 1 if both else 0, np.float32),
+            self.take("own", permuted if others else 0, np.float32),
             self.take("start", permuted, np.float32),
             self.take("value", permuted, np.float32),
         )
@@ -90,7 +86,7 @@ class Scratch:
             self.take("long_ptr", edges // (MAX_LOCAL_SLICED + 1) + 2 * TILE_REGIONS + 1, np.uint32),
             self.take("local_columns", columns, np.uint32),
             self.take("regions", TILE_REGIONS * BOUNDS, np.uint32).reshape(TILE_REGIONS, BOUNDS),
-            self.take("others", owned + 1 if others else 0, np.uint32),
+            self.take("others", 2 * rows if others else 0, np.uint32).reshape(-1, 2),
             self.take("shares", columns, np.float32) if weighted else None,
         )
 

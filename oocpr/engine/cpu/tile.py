@@ -31,10 +31,8 @@ from oocpr.engine.cpu.local_sweeps import (
     commit_region,
     fill_others,
     fill_region,
-    is_in_region,
     permute_region,
     read_others,
-    restart_region,
     start_region,
     sum_others,
     sweep_region,
@@ -92,11 +90,10 @@ class OpenTile(NamedTuple):
 
     place: TilePlace
     layout: LocalLayout
-    # Shape (segments,): what each row has from tiles of its stripe that have proposed, and what it proposes,
-    # first what comes from outside the tiles that are swept with it.
-    own: NDArray[np.float32]
+    # Shape (segments,): proposal of each row, first what comes from tiles of its stripe that have proposed.
     proposed: NDArray[np.float32]
-    # By permuted rows: the proposal before and after.
+    # By permuted rows: that, what else comes from outside the tiles that are swept with it, and the proposal.
+    own: NDArray[np.float32]
     start: NDArray[np.float32]
     value: NDArray[np.float32]
     # Shape (blocks of rows, 2 + 3 live).
@@ -364,7 +361,7 @@ def _after_gather(me, team, counter, csr, weights, opened, sends, sums, rows, re
             params.spread, params.slot, live, opened.blocks[b], out,
         )  # fmt: skip
         if params.both:
-            begin_sweeps(begin, end, offset, rows, sums.proposals, params.damping, opened.own)
+            begin_sweeps(begin, end, offset, rows, sums.proposals, params.damping, proposed)
     if not params.local:
         _end_rows(mine, opened, rows, reads, table, params, live, out)
         return
@@ -372,22 +369,23 @@ def _after_gather(me, team, counter, csr, weights, opened, sends, sums, rows, re
         proposed[place.owned] = float32(0.0)
     barrier(counter, team, 4)
     for region in _regions_of(me, team):
-        if params.others:
-            left = read_others(region, layout, opened.own, proposed, reads, table, params.damping)
-            _read_tail(region, params, csr, opened, left, reads, table)
         start_region(region, layout, place, proposed, opened.start, opened.value, sends)
+        if params.others:
+            _begin_reading(region, opened, sends, reads, table, params.damping)
 
 
 @inner()
-def _read_tail(region, params, csr, opened, left, reads, table):
-    """Sum what other stripes propose to the row that the next tile owns, if its edges are in this region."""
-    tail = uint64(opened.place.owned)
-    last = uint64(params.nonempty) - uint64(1)
-    if params.nonempty == 0 or csr.segments[last] != tail:
-        return
-    if is_in_region(region, params.edges, csr.row_ptr, params.nonempty, last):
-        begin = uint64(opened.layout.others[tail])
-        opened.tail[0] = sum_others(opened.layout, begin, left, reads, table)
+def _begin_reading(region, opened, sends, reads, table, damping):
+    """Add what other stripes propose to a region of a tile that comes, and sum what they do to its tail."""
+    layout, own, start = opened.layout, opened.own, opened.start
+    for position in range(uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])):
+        own[position] = start[position]
+    end = read_others(
+        region, layout, opened.place, own, start, opened.value, sends, reads, table, damping, True
+    )
+    begin = uint64(layout.regions[region, 9])
+    if begin < end:
+        opened.tail[0] = sum_others(layout, begin, end, reads, table)
 
 
 @inner()
@@ -410,7 +408,7 @@ def _make_layout(me, team, params, csr, weights, opened, sums, rows):
         if params.others:
             fill_others(
                 region, params.edges, params.nonempty, csr.row_ptr, csr.segments, csr.columns, weights,
-                opened.place, opened.layout,
+                opened.place, sums.places, opened.layout,
             )  # fmt: skip
 
 
@@ -422,13 +420,11 @@ def reread(board, *args):
 
 @inner()
 def _reread_part(me, team, counter, tile, sends, reads, table, damping):
-    if me == 0:
-        # Padding reads it.
-        tile.proposed[tile.place.owned] = float32(0.0)
-    barrier(counter, team, 1)
     for region in _regions_of(me, team):
-        read_others(region, tile.layout, tile.own, tile.proposed, reads, table, damping)
-        restart_region(region, tile.layout, tile.place, tile.proposed, tile.start, tile.value, sends)
+        read_others(
+            region, tile.layout, tile.place, tile.own, tile.start, tile.value, sends, reads, table, damping,
+            False,
+        )  # fmt: skip
 
 
 @entry()

@@ -95,7 +95,7 @@ def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
         # What is loaded once per process is no part of a pass.
         with watched(silent) as compilation:
             for one in ones:
-                SampleRun(job, store, backends, one, measuring).load()
+                SampleRun(job, store, backends, one, measuring, loading=True).load()
         loading = max(0.0, time.perf_counter() - begun - compilation.seconds)
         store_bytes = math.inf
         if readers:
@@ -164,7 +164,7 @@ def load_compiled(store: RankedStore, plan: Plan, settings: Settings) -> None:
     job = Job.of(store, plan, settings, "cpu", 1)
     backends = LocalBackends(job, several=False)
     for one in _loading_samples(plan, device_works(plan, store.tile_rows)):
-        SampleRun(job, store, backends, one, Measuring(silent, {})).load()
+        SampleRun(job, store, backends, one, Measuring(silent, {}), loading=True).load()
     # What several threads call, and what comes last.
     load_worker_loop()
     as_distribution(np.ones(1), 1.0)

@@ -77,7 +77,7 @@ class Measuring:
 class SampleRun:
     """Tiles of a graph, each with a state of its own rows.
 
-    `rows` of them are pushed, whose states took `opening` seconds to make.
+    `rows` of them are pushed, whose states took `opening` seconds to make. `loading`: whether `load` follows.
 
     On a device there is one state of all rows that it has, and elsewhere too if all tiles are measured: as in
     a run, tiles then gather what those before them have proposed.
@@ -90,12 +90,17 @@ class SampleRun:
         backends: LocalBackends,
         samples: list[TileSample],
         measuring: Measuring,
+        *,
+        loading: bool = False,
     ) -> None:
         stripes, self._exchanging = job.plan.stripes, job.plan.exchanging
         if not job.plan.devices and len(samples[0].tiles) < job.plan.stats.tiles:
             stripes = tuple((tile, tile + 1) for tile in samples[0].tiles)
         self._trace = Trace()
-        plan = replace(job.plan, stripes=stripes, sampled=stripes != job.plan.stripes)
+        plan = job.plan
+        if stripes != plan.stripes:
+            # Not while it is measured: all of these tiles would be swept at the same time.
+            plan = replace(plan, stripes=stripes, exchange=loading and self._exchanging)
         self._job = job = replace(job, plan=plan, trace=self._trace)
         self._rows_of = np.diff(store.tile_rows)
         self._edges_of = tile_edges(job.plan.stats, store.tile_rows)
@@ -126,7 +131,8 @@ class SampleRun:
 
     def load(self) -> None:
         """Do all that is measured later once, and exchange a proposal if stripes of the run do."""
-        for group in self._executor.groups if self._exchanging else ():
+        # Processors do that in each pass.
+        for group in self._executor.groups if self._exchanging and self._job.plan.devices else ():
             taken = group.backend.take_proposals(group.gather_vector, 0, 1)
             group.put_proposals([(0, taken)])
         self._measured(LOADED_ROUNDS, 0.0)
