@@ -18,7 +18,7 @@ from oocpr.plan.memory import (
     typical_scc_bytes,
     typical_segmented_bytes,
 )
-from oocpr.plan.partition import MAX_DEVICE_SECTIONS, MAX_SECTIONS
+from oocpr.plan.partition import FEW_OUTSIDE, FEW_SECTIONS, MAX_SECTIONS
 from oocpr.plan.request import SWEPT_TILES
 from oocpr.plan.residency import spread_evenly
 from oocpr.plan.ways import way_rows
@@ -87,9 +87,10 @@ class Plan:
             return 1
         longest = max(last - first for first, last in self.stripes)
         if self.devices:
-            return min(MAX_DEVICE_SECTIONS, longest)
-        # Tiles that come in a section are still open at its end, but for the first of three.
-        return min(MAX_SECTIONS, longest // (SWEPT_TILES - 1) + 1)
+            return min(FEW_SECTIONS, longest)
+        few = self.stats.outside_share(len(self.stripes)) < FEW_OUTSIDE
+        # With two tiles each, both are open at the end.
+        return min(FEW_SECTIONS if few else MAX_SECTIONS, longest // (SWEPT_TILES - 1) + 1)
 
     @property
     def exchanges(self) -> int:

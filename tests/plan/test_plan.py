@@ -194,6 +194,8 @@ def test_stripes_have_sections_if_rows_read_what_others_propose():
 
     # Two tiles in most.
     assert [sections(tiles, 2) for tiles in (2, 3, 7, 8, 9, 200)] == [1, 2, 3, 3, 3, 32]
+    few = plan(2**40, replace(FACTS, tiles=200, local_share=0.9), stripes=2, sweeps=4)
+    assert few.sections == 4
     assert sections(9, 1) == 1
     assert sections(9, 2, sweeps=1) == 1
     assert sections(9, 2, method="residual") == 1
