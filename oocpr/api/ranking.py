@@ -231,7 +231,8 @@ def pagerank(
         Most bytes that the memory pool of each CUDA device may take, its driver's own apart; None for what it
         has free. Tiles that do not fit pass through it while it computes.
     stripes
-        Parts of the graph that advance side by side; None to choose by size, one for each worker at least.
+        Parts of the graph that advance side by side; None for one or, of a reproducible run or a client's, to
+        choose by size, one for each worker at least.
     dangling
         ``"strongly"``: the rank of nodes without out-edges follows the teleport vector; ``"weakly"``: it is
         spread evenly.

@@ -457,7 +457,7 @@ RANK = [
     option(
         "--stripes N",
         "Parts of the graph that advance side by side.",
-        implied="by size, one for each worker at least",
+        implied="1; on workers or reproducible by size, one for each worker at least",
         type=int,
     ),
     THREADS,

@@ -38,7 +38,7 @@ class StripeSpec:
 
     `slots` passes are remembered by mixing; `proposals` are made by method ``mixed``. `stored_tiles` is how
     many tiles of the store these are; 0 if each is one. `tile_rows`: first row of each tile, and the row
-    behind the last; int64. `exchanging`: whether rows read what other stripes propose in the same pass.
+    behind the last; int64. `exchanging`: whether tiles that are swept read what other stripes propose.
     """
 
     first_tile: int

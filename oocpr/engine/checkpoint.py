@@ -298,7 +298,7 @@ def _facts(job: Job, store: RankedStore) -> dict[str, Any]:
         "stripes": rows,
         **({} if alike else {"first tiles": [first for first, _ in plan.stripes]}),
         # Runs without an exchange go on from checkpoints that were made before there was any.
-        **({"sections" if plan.devices else "exchanges": plan.sections} if plan.exchanges else {}),
+        **({"exchanges" if plan.keeps_open else "sections": plan.sections} if plan.exchanges else {}),
         "mixing": settings.mixing,
         "sweeps": settings.sweeps,
         "proposals": plan.proposals,

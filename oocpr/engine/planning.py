@@ -261,11 +261,15 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
     if stats.weighted:
         check_weighted(settings.method, request.kernel)
 
+    stripes = request.stripes
+    if stripes is None and request.alone and not devices and not request.reproducible:
+        # Others would take memory, and passes; workers need them.
+        stripes = 1
     wanted = plan_request(
         settings,
         memory=given,
         base=base + (WRITING_BYTES if request.kept else 0),
-        stripes=request.stripes,
+        stripes=stripes,
         workers=request.workers,
         promised=request.device_memory is not None,
         personalized=request.personalized,

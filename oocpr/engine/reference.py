@@ -236,7 +236,10 @@ class ReferenceBackend(HostBackend):
         columns, _, weights = tile
         owned = slice(begin - spec.row_begin, end - spec.row_begin)
         first = state.open_tiles[0].rows.start + spec.row_begin if state.open_tiles else begin
-        visible = (columns < first) & (columns >= spec.row_begin)
+        if step.exchanged and not spec.exchanging:
+            visible = (columns < first) | (columns >= spec.row_end)
+        else:
+            visible = (columns < first) & (columns >= spec.row_begin)
         numbers = widen(reads.numbers[columns[visible], 1], spec.reads, step.scale) * weights[visible]
         proposed = np.zeros(end - begin + 1)
         np.add.at(proposed, row[visible], numbers)

@@ -174,7 +174,7 @@ class Job:
             if self.layout is None
             else int(self.layout.bounds[last] - self.layout.bounds[first]),
             tile_rows=store.tile_rows[first : last + 1],
-            exchanging=self.plan.exchanging,
+            exchanging=self.plan.exchanging and self.plan.keeps_open,
         )
 
 
@@ -465,9 +465,7 @@ class StripeGroup:
         return first, taken
 
     def _reread(self, step: SweepStep) -> None:
-        if isinstance(self.backend, Streams):
-            return
-        for state in self.states:
+        for state in () if isinstance(self.backend, Streams) else self.states:
             cast("HostBackend", self.backend).reread(state, self.gather_vector, step)
 
     @property

@@ -61,7 +61,8 @@ class Need:
         edges of a row that has some are (12). If tiles are swept, sums of proposals and an order of rows (16
         more per row), and of each that is: columns (4 per edge) and weights (4), and positions and proposals
         of rows (24); and, twice, what rows send of all that any of them may read (4 each). All that is swept
-        is there once for each of several stripes, with what rows read of others (12 more).
+        is there once for each of several stripes, with what rows read of others (12 more); a worker of a
+        cluster has its share of them, unless any number of workers has to do.
     ring
         Buffers through which tiles pass that stay in the store.
     """
@@ -87,11 +88,12 @@ def run_need(
     swept = sweeps > 1
     together = min(SWEPT_TILES, stats.tiles - stripes + 1) if swept else 0
     row = 16 + (8 if stats.weighted else 4) + (4 if swept else 0) + (8 if request.personalized else 0)
-    scratch = edges * 4 + _row_scratch(stats, together, stripes)
+    own = stripes if request.reproducible else -(-stripes // request.workers)
+    scratch = edges * 4 + _row_scratch(stats, together, own, others=stripes > 1)
     if swept:
-        scratch += edges * 4 * together * stripes + SLICE_PADDING
+        scratch += edges * 4 * together * own + SLICE_PADDING
     if stats.weighted:
-        scratch += edges * (WEIGHTED_EDGE_BYTES + 4 * together * stripes) + 3 * SLICE_PADDING
+        scratch += edges * (WEIGHTED_EDGE_BYTES + 4 * together * own) + 3 * SLICE_PADDING
     return Need(
         base=request.base,
         vectors=nodes * row,
@@ -102,13 +104,13 @@ def run_need(
     )
 
 
-def _row_scratch(stats: GraphStats, together: int, stripes: int) -> int:
+def _row_scratch(stats: GraphStats, together: int, stripes: int, *, others: bool) -> int:
     """Bytes of a tile's rows, and of so many that are swept `together` in each of the stripes; see Need."""
     rows = stats.max_tile_rows + 1
     each = rows * 8 + min(rows, stats.tile_edges, stats.edges) * 12
     if together:
         # An open tile reads from the others beside it, and they from those beside them.
-        swept = rows * (24 if stripes == 1 else 36) * together
+        swept = rows * (36 if others else 24) * together
         each += rows * 16 + stripes * (swept + 8 * min(stats.nodes, rows * (3 * together - 2)))
     return each
 
@@ -241,7 +243,7 @@ def typical_bytes(
     edges = min(stats.tile_edges, stats.edges)
     together = min(SWEPT_TILES, stats.tiles - stripes + 1) if sweeps > 1 else 0
     near = 4 * min(1.0, stats.near_share(stripes) + stats.outside_share(stripes))
-    scratch = _row_scratch(stats, together, stripes)
+    scratch = _row_scratch(stats, together, stripes, others=stripes > 1)
     if not decoded:
         scratch += edges * 4 + int(edges * near * together * stripes)
     # Two segments of a decoded weight have no more of the fraction than a float, as a rule.

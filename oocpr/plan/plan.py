@@ -81,12 +81,17 @@ class Plan:
         return gathered and (len(self.stripes) > 1 if self.exchange is None else self.exchange)
 
     @property
+    def keeps_open(self) -> bool:
+        """Whether tiles are still swept while stripes exchange: those of processors."""
+        return not self.devices and self.sweeps > 1
+
+    @property
     def sections(self) -> int:
         """Parts in which a pass takes each stripe; stripes exchange what rows propose between them."""
         if not self.exchanging:
             return 1
         longest = max(last - first for first, last in self.stripes)
-        if self.devices:
+        if not self.keeps_open:
             return min(FEW_SECTIONS, longest)
         few = self.stats.outside_share(len(self.stripes)) < FEW_OUTSIDE
         # With two tiles each, both are open at the end.
@@ -94,8 +99,8 @@ class Plan:
 
     @property
     def exchanges(self) -> int:
-        """How often stripes exchange proposals in a pass: after each section, on devices but for the last."""
-        return self.sections - bool(self.devices) if self.exchanging else 0
+        """Exchanges of proposals in a pass: after each section, but for the last if no tile is open then."""
+        return self.sections - (not self.keeps_open) if self.exchanging else 0
 
     @property
     def shares_devices(self) -> bool:

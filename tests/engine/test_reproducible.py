@@ -13,6 +13,8 @@ from oocpr.api.ranking import check_reproducible
 from oocpr.engine.planning import asked_settings
 from oocpr.engine.run import rank_graph
 from oocpr.errors import DoesNotFitError, UsageError
+from oocpr.plan import partition
+from oocpr.plan.partition import default_stripes
 
 from .digraphs import random_digraph
 from .running import planned_run
@@ -54,6 +56,15 @@ def test_the_same_bits_for_any_memory_and_threads_of_passes_over_tiles(opened):
         DoesNotFitError, match=f"Give {-(-least // 2**20)}MiB or more.*leave reproducible out"
     ):
         ranks_of(opened, least - 1)
+
+
+def test_a_process_takes_one_stripe_unless_their_number_follows_from_the_graph(opened, monkeypatch):
+    monkeypatch.setattr(partition, "EDGES_PER_STRIPE", 20_000)
+    asked = [{}, {"reproducible": True}, {"alone": False}, {"stripes": 2}]
+    plans = [planned_run(opened.store, SETTINGS, memory=2**40, **how).plan for how in asked]
+    by_size = default_stripes(opened.store.edges, opened.store.tiles)
+    assert [len(plan.stripes) for plan in plans] == [1, by_size, by_size, 2]
+    assert by_size > 2
 
 
 def test_the_same_bits_for_any_memory_of_components(opened):

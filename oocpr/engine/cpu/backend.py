@@ -274,6 +274,7 @@ class CpuBackend(HostBackend):
             reads.swept.end_sweeps()
         scratch = self._spare_scratch()
         window = self._window_of(state, step)
+        visible_from = spec.row_begin if spec.exchanging else step.visible_from(spec)
         first_open = rows[0] if window is None else window.first_open(rows[0])
         if not owned:
             window = None
@@ -281,7 +282,7 @@ class CpuBackend(HostBackend):
         opened = self._open(spec, tile, rows, len(step.live), scratch, window)
         sums = scratch.sums(packed, owned, both=spec.proposals, permuting=local and not has_layout)
         params = SweepParams(
-            packed.edges, packed.nonempty, spec.row_begin, first_open - spec.row_begin, spec.nodes, local,
+            packed.edges, packed.nonempty, visible_from, first_open - visible_from, spec.nodes, local,
             has_layout, spec.exchanging, spec.proposals, step.damping, step.base, step.uniform,
             1 / spec.nodes, step.slot, spec.reads == "bits8", step.scale, step.key, *carry,
         )  # fmt: skip

@@ -336,12 +336,13 @@ def _fill_others(to, segment, row_ptr, columns, weights, place, layout):
 
 
 @inner()
-def read_others(region, layout, place, own, start, value, sends, reads, table, damping, coming):
-    """Add what rows of other stripes propose to what those of a region have of their own one.
+def read_others(region, tile, sends, reads, table, damping, coming):
+    """Add what rows of other stripes propose to what those of a region of an open tile have of their own one.
 
     Rows become that if the tile is `coming`, as do those that are never swept. Returns where the columns of
     the tail end, if it is in this region.
     """
+    layout, start, value, ring_rows = tile.layout, tile.start, tile.value, tile.place.ring_rows
     bounds = layout.regions[region]
     idle = uint64(bounds[0])
     if not coming:
@@ -351,12 +352,13 @@ def read_others(region, layout, place, own, start, value, sends, reads, table, d
         position = uint64(layout.others[at, 0])
         begin = uint64(layout.others[at, 1])
         proposed = sum_others(layout, begin, end, reads, table)
-        start[position] = own[position] + layout.gains[position] * float32(damping * proposed)
+        start[position] = tile.own[position] + layout.gains[position] * float32(damping * proposed)
         if position >= idle:
             value[position] = start[position]
             number = layout.factors[position] * start[position]
-            _send(sends, place, layout.row_at[position], number)
-            sends[uint64(_in_ring(place.ring, layout.row_at[position], place.ring_rows))] = number
+            ring = uint64(_in_ring(tile.place.ring, layout.row_at[position], ring_rows))
+            sends[ring] = number
+            sends[uint64(ring_rows) + ring] = number
         end = begin
     return end
 

@@ -377,15 +377,12 @@ def _after_gather(me, team, counter, csr, weights, opened, sends, sums, rows, re
 @inner()
 def _begin_reading(region, opened, sends, reads, table, damping):
     """Add what other stripes propose to a region of a tile that comes, and sum what they do to its tail."""
-    layout, own, start = opened.layout, opened.own, opened.start
-    for position in range(uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])):
-        own[position] = start[position]
-    end = read_others(
-        region, layout, opened.place, own, start, opened.value, sends, reads, table, damping, True
-    )
-    begin = uint64(layout.regions[region, 9])
-    if begin < end:
-        opened.tail[0] = sum_others(layout, begin, end, reads, table)
+    bounds = opened.layout.regions[region]
+    for position in range(uint64(bounds[0]), uint64(bounds[1])):
+        opened.own[position] = opened.start[position]
+    end = read_others(region, opened, sends, reads, table, damping, True)
+    if uint64(bounds[9]) < end:
+        opened.tail[0] = sum_others(opened.layout, uint64(bounds[9]), end, reads, table)
 
 
 @inner()
@@ -421,10 +418,7 @@ def reread(board, *args):
 @inner()
 def _reread_part(me, team, counter, tile, sends, reads, table, damping):
     for region in _regions_of(me, team):
-        read_others(
-            region, tile.layout, tile.place, tile.own, tile.start, tile.value, sends, reads, table, damping,
-            False,
-        )  # fmt: skip
+        read_others(region, tile, sends, reads, table, damping, False)
 
 
 @entry()
